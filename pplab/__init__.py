@@ -1,0 +1,71 @@
+"""pplab: pipeline parallelism, from the schedule to the picture, the numbers and the real run.
+
+A schedule is a value, and everything else reads it::
+
+    import pplab
+    s = pplab.one_f_one_b(num_devices=4, num_microbatches=8)
+    t = pplab.simulate(s)
+    pplab.makespan(t), pplab.bubble_fraction(t), pplab.peak_in_flight(t)
+"""
+
+from typing import Any
+
+from pplab import svg
+from pplab.costs import Costs
+from pplab.idle import critical_path, idle_by_reason, idle_gaps
+from pplab.io import read_json, read_torch_csv, write_chrome_trace, write_json, write_torch_csv
+from pplab.metrics import bubble_fraction, busy_time, lower_bound, makespan, peak_in_flight, utilization
+from pplab.op import Op, ScheduleError
+from pplab.schedule import Schedule
+from pplab.schedules import SCHEDULES, eager_1f1b, gpipe, naive, one_f_one_b
+from pplab.simulate import simulate
+from pplab.timeline import Timeline
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "SCHEDULES",
+    "Costs",
+    "Op",
+    "Schedule",
+    "ScheduleError",
+    "Timeline",
+    "bubble_fraction",
+    "busy_time",
+    "critical_path",
+    "draw_timeline",
+    "eager_1f1b",
+    "gpipe",
+    "idle_by_reason",
+    "idle_gaps",
+    "lower_bound",
+    "makespan",
+    "naive",
+    "one_f_one_b",
+    "peak_in_flight",
+    "picture",
+    "read_json",
+    "read_torch_csv",
+    "simulate",
+    "svg",
+    "utilization",
+    "write_chrome_trace",
+    "write_json",
+    "write_torch_csv",
+]
+
+_LATER = {"draw_timeline": "draw", "picture": "draw"}  # these need Matplotlib, imported when first asked for
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _LATER:
+        return getattr(importlib.import_module(f"pplab.{_LATER[name]}"), name)
+    if name in ("chapter", "draw", "exercises", "numeric", "palette", "widgets"):
+        return importlib.import_module(f"pplab.{name}")
+    raise AttributeError(f"module 'pplab' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_LATER]

@@ -1,0 +1,113 @@
+"""The command line: python -m pplab trace | compare."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pplab import svg
+from pplab.costs import Costs
+from pplab.io import read_torch_csv, write_chrome_trace, write_torch_csv
+from pplab.metrics import bubble_fraction, lower_bound, makespan, peak_in_flight
+from pplab.schedule import Schedule
+from pplab.schedules import SCHEDULES
+from pplab.simulate import simulate
+
+_EXAMPLES = """examples:
+  python -m pplab trace 1f1b --devices 4 --microbatches 4        the chapter's worked example, slot by slot
+  python -m pplab trace gpipe --devices 4 --microbatches 8 --backward 2 --svg gpipe.svg
+  python -m pplab trace my_rows.csv                              a schedule in PyTorch's CSV format
+  python -m pplab compare --devices 8 --microbatches 64 --backward 2 --hop 0.5
+times are in slots or in any unit you like: what goes in comes out."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status, 2 after a mistake in the arguments."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        options.run(options)
+    except (ValueError, OSError) as error:
+        print(f"pplab: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        "python -m pplab",
+        description="Pipeline schedules: print, compare, draw, store.",
+        epilog=_EXAMPLES,
+        formatter_class=layout,
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+    trace = commands.add_parser(
+        "trace", help="print one schedule slot by slot", epilog=_EXAMPLES, formatter_class=layout
+    )
+    trace.add_argument("schedule", help=f"{', '.join(SCHEDULES)}, or a .csv file of PyTorch's")
+    trace.add_argument("--svg", metavar="FILE", help="draw it into an SVG file")
+    trace.add_argument("--csv", metavar="FILE", help="write its ops as PyTorch's CSV")
+    trace.add_argument("--trace", metavar="FILE", help="write a Chrome trace for Perfetto")
+    trace.set_defaults(run=_trace)
+    compare = commands.add_parser(
+        "compare", help="print a table of schedules", epilog=_EXAMPLES, formatter_class=layout
+    )
+    compare.add_argument("schedules", nargs="*", help="which ones (all unless given)")
+    compare.set_defaults(run=_compare)
+    for command in (trace, compare):
+        command.add_argument("--devices", type=int, default=4, metavar="D", help="devices (4)")
+        command.add_argument("--microbatches", type=int, default=8, metavar="M", help="micro-batches (8)")
+        command.add_argument("--forward", type=float, default=1.0, help="time of a forward on one device (1)")
+        command.add_argument("--backward", type=float, default=1.0, help="time of a backward on one device (1)")
+        command.add_argument("--hop", type=float, default=0.0, help="time of a message between devices (0)")
+        command.add_argument("--blocking", action="store_true", help="a message keeps both devices busy")
+    return parser
+
+
+def _build(name: str, options: argparse.Namespace) -> Schedule:
+    if name in SCHEDULES:
+        return SCHEDULES[name](options.devices, options.microbatches)
+    if Path(name).suffix == ".csv" or Path(name).is_file():
+        return read_torch_csv(name)
+    raise ValueError(f"no schedule is called {name!r}; there are {', '.join(SCHEDULES)}, or give a .csv file")
+
+
+def _costs(schedule: Schedule, options: argparse.Namespace) -> Costs:
+    return Costs.per_device(
+        schedule, forward=options.forward, backward=options.backward, hop=options.hop, blocking=options.blocking
+    )
+
+
+def _trace(options: argparse.Namespace) -> None:
+    schedule = _build(options.schedule, options)
+    t = simulate(schedule, _costs(schedule, options))
+    print(t)
+    held = ", ".join(map(str, peak_in_flight(t).tolist()))
+    print(f"\nmakespan {makespan(t):.6g}, bubble {bubble_fraction(t):.1%}, most micro-batches in flight: {held}")
+    if options.csv:
+        write_torch_csv(schedule, options.csv)
+    if options.trace:
+        write_chrome_trace(t, options.trace)
+    if options.svg:
+        Path(options.svg).write_text(svg.timeline(t, look="light"), encoding="utf-8")
+    for file in filter(None, (options.csv, options.trace, options.svg)):
+        print(f"written: {file}")
+
+
+def _compare(options: argparse.Namespace) -> None:
+    names = options.schedules or list(SCHEDULES)
+    built = [_build(name, options) for name in names]
+    print(f"{'schedule':14} {'makespan':>9} {'bubble':>7} {'of best':>7}  most in flight on device 0, 1, …")
+    for schedule in built:
+        costs = _costs(schedule, options)
+        t = simulate(schedule, costs)
+        held = peak_in_flight(t).tolist()
+        shown = ", ".join(map(str, held[:8])) + (", …" if len(held) > 8 else "")
+        far = lower_bound(schedule, costs) / makespan(t)
+        print(f"{schedule.name:14} {makespan(t):9.6g} {bubble_fraction(t):7.1%} {far:7.1%}  {shown}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""Costs: how long an op takes on its stage, and how long a message travels."""
+
+from __future__ import annotations
+
+from dataclasses import InitVar, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from pplab.schedule import Schedule
+
+Cost = Any  # a number, or one value a stage (a boundary for hop): anything that NumPy reads as such
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """Time of each pass and hop, in seconds or slots: one unit throughout, and times come out in it.
+
+    A scalar holds for all stages; a sequence gives one value a stage (``hop``: one a boundary between
+    stages k and k + 1, so num_stages − 1 of them).
+
+    Parameters
+    ----------
+    forward, backward_input, backward_weight : what F, I and W take.
+    backward : what B takes; I + W unless given. Given alone, I and W take half of it each.
+    pair : what a pair of ops that run as one takes, by the stage of its first op; the sum of both unless given.
+    hop : how long a message travels between two devices. It keeps neither busy; between two stages
+        of one device nothing travels.
+    message_bytes, bandwidth : bytes of a message, and bytes a second (or a slot) that the link
+        carries one way; their quotient is added to ``hop``.
+    blocking : a hop keeps both ends busy instead. The sender is busy for it right after its op; the
+        receiver takes it, for as long, before the op that needs it, and may begin as soon as the
+        sender does. The sender does not wait for the receiver. This time is communication, not work.
+
+    Raises
+    ------
+    ValueError : a cost that is negative, not finite or no number; a bandwidth without message_bytes,
+        or of 0; a sequence whose length is not the schedule's number of stages (when it is used).
+    """
+
+    forward: Cost = 1.0
+    backward_input: Cost = None
+    backward_weight: Cost = None
+    hop: Cost = 0.0
+    backward: Cost = None
+    pair: Cost = None
+    blocking: bool = False
+    message_bytes: InitVar[float | None] = None
+    bandwidth: InitVar[float | None] = None
+
+    def __post_init__(self, message_bytes: float | None, bandwidth: float | None) -> None:
+        half = 1.0 if self.backward is None else _numbers("backward", self.backward) / 2
+        for name in ("backward_input", "backward_weight"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, half)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "blocking" and value is not None:
+                object.__setattr__(self, field.name, _numbers(field.name, value))
+        object.__setattr__(self, "hop", self.hop + _travel(message_bytes, bandwidth))
+
+    @classmethod
+    def per_device(
+        cls,
+        schedule: Schedule,
+        forward: float = 1.0,
+        backward: float | None = None,
+        backward_input: float | None = None,
+        backward_weight: float | None = None,
+        **others: Any,
+    ) -> Costs:
+        """Equal stages, given what one micro-batch costs a device in all its stages.
+
+        A stage costs total · num_devices / num_stages, so schedules with several chunks a device compare
+        fairly. ``backward`` is I + W unless given; ``others`` are passed on as they are.
+        """
+        share = schedule.num_devices / schedule.num_stages
+        totals = dict(
+            forward=forward, backward=backward, backward_input=backward_input, backward_weight=backward_weight
+        )
+        if backward is None:
+            totals |= {k: 1.0 for k in ("backward_input", "backward_weight") if totals[k] is None}
+        scaled: dict[str, Any] = {k: _numbers(k, v) * share for k, v in totals.items() if v is not None}
+        return cls(**scaled, **others)
+
+    def of_ops(self, schedule: Schedule) -> np.ndarray:
+        """What each op takes alone, one entry an op. Raises ValueError where a cost does not fit the stages."""
+        out = np.empty(schedule.num_ops)
+        whole = self.backward_input + self.backward_weight if self.backward is None else self.backward
+        for kind, cost in (("F", self.forward), ("I", self.backward_input), ("W", self.backward_weight), ("B", whole)):
+            chosen = schedule.is_kind(kind)
+            name = {"F": "forward", "I": "backward_input", "W": "backward_weight", "B": "backward"}[kind]
+            out[chosen] = self._per(name, cost, schedule.num_stages, "stage")[schedule.stage[chosen]]
+        return out
+
+    def of_nodes(self, schedule: Schedule) -> np.ndarray:
+        """What each op, or pair of ops that run as one, takes: one entry a node."""
+        alone = self.of_ops(schedule)
+        node = schedule.nodes.of_op
+        out = np.bincount(node, weights=alone) if schedule.paired.any() else alone
+        if self.pair is not None:
+            pair = self._per("pair", self.pair, schedule.num_stages, "stage")
+            out[node[schedule.paired]] = pair[schedule.stage[schedule.paired]]
+        return out
+
+    def of_hops(self, schedule: Schedule) -> np.ndarray:
+        """How long the message travels that each op waits for; 0 where none comes from another device."""
+        hop = self._per("hop", self.hop, schedule.num_stages - 1, "boundary between stages")
+        boundary = schedule.stage - schedule.is_kind("F")
+        return np.where(schedule.hops, np.append(hop, 0.0)[boundary], 0.0)
+
+    @staticmethod
+    def _per(name: str, cost: float | np.ndarray, count: int, of_what: str) -> np.ndarray:
+        if not isinstance(cost, np.ndarray):
+            return np.full(count, cost)
+        if len(cost) != count:
+            raise ValueError(
+                f"{name} has {len(cost)} values, but the schedule has {count}, one a {of_what}: "
+                f"give {count} values, or one number for all"
+            )
+        return cost
+
+
+def _numbers(name: str, value: Any) -> float | np.ndarray:
+    """A cost as a float, or as a read-only array; raises ValueError saying which value is wrong."""
+    try:
+        array = np.array(value, float)
+    except (TypeError, ValueError):
+        array = np.array("")
+    if array.dtype != float or array.ndim > 1 or isinstance(value, (str, bytes, bool)):
+        raise ValueError(f"{name} must be a number or one number a stage, not {value!r:.60}")
+    bad = np.flatnonzero(~np.isfinite(array) | (array < 0))
+    if len(bad):
+        which = f"{name}[{bad[0]}]" if array.ndim else name
+        raise ValueError(f"{which} is {array.ravel()[bad[0]]:g}: a time must be finite and not negative")
+    array.flags.writeable = False
+    return array if array.ndim else float(array)
+
+
+def _travel(message_bytes: float | None, bandwidth: float | None) -> float | np.ndarray:
+    if message_bytes is None and bandwidth is None:
+        return 0.0
+    if message_bytes is None or bandwidth is None:
+        raise ValueError("message_bytes and bandwidth give the hop together: pass both, or neither")
+    size, rate = _numbers("message_bytes", message_bytes), _numbers("bandwidth", bandwidth)
+    if np.any(rate == 0):
+        raise ValueError("bandwidth is 0: nothing would ever arrive; give bytes a second, one way")
+    return size / rate

@@ -1,0 +1,163 @@
+"""Pictures with Matplotlib, for the page and for print: functions that take ax=None and return the Axes."""
+
+from __future__ import annotations
+
+import base64
+import io
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pplab.metrics import makespan
+from pplab.palette import COMMUNICATION, Theme, theme
+from pplab.svg import describe
+from pplab.timeline import Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_HATCH = {"lines": "///", "dots": "...", "cross": "xxxx"}
+
+
+def draw_timeline(
+    t: Timeline, ax: Axes | None = None, until: float | None = None, look: str = "light", title: str | None = None
+) -> Axes:
+    """Draw a row a device and a box an op; idle time is the bare lane.
+
+    ``ax``: where to draw; a new figure of its own unless given. ``until``: where the time axis ends, in the
+    timeline's unit. ``look``: ``"light"`` or ``"dark"``. Boxes carry the micro-batch while it fits.
+    Returns the Axes. Raises ValueError for an unknown look.
+    """
+    colours = theme(look)
+    s, length = t.schedule, makespan(t)
+    if ax is None:
+        ax = new_axes(height=0.9 + 0.32 * min(s.num_devices, 24), look=look)
+    x0, x1, y = t.start - t.start.min(), t.end - t.start.min(), t.device.astype(float)
+    ax.barh(np.arange(s.num_devices), length, height=0.86, color=colours.lane, zorder=0)
+    for kind in "FBIW":
+        chosen = s.is_kind(kind)
+        if chosen.any():
+            _add_boxes(ax, x0[chosen], x1[chosen], y[chosen], kind, colours)
+    if (t.send + t.receive).any():
+        starts, ends = np.r_[x0 - t.receive, x1], np.r_[x0, x1 + t.send]
+        _add_boxes(ax, starts, ends, np.r_[y, y], COMMUNICATION, colours, height=0.4)
+    ax.set(xlim=(0, until or length), ylim=(s.num_devices - 0.5, -0.5), title=title or s.name)
+    ax.set_yticks(np.arange(0, s.num_devices, max(1, s.num_devices // 16)))
+    ax.set_ylabel("device")
+    _label(ax, t, x0, x1, colours)
+    handles, names = ax.get_legend_handles_labels()
+    ax.legend(
+        handles,
+        names,
+        ncols=5,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        frameon=False,
+        fontsize=8,
+        labelcolor=colours.words,
+    )
+    ax.set_title(ax.get_title(), loc="left", fontsize=10, color=colours.words)
+    ax.set_title("", loc="center")
+    return ax
+
+
+def new_axes(height: float = 2.5, width: float = 9.0, look: str = "light") -> Axes:
+    """Axes of a new figure, so many inches wide and high, in a theme's colours."""
+    return _new_rows(1, height, width, look)[0]
+
+
+def _new_rows(count: int, height: float, width: float, look: str) -> list[Axes]:
+    """Axes under each other in one figure, sharing one time axis, each so many inches high."""
+    from matplotlib.figure import Figure
+
+    colours = theme(look)
+    figure = Figure(figsize=(width, height * count), facecolor=colours.page, layout="constrained")
+    axes = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
+    for ax in axes:
+        ax.set_facecolor(colours.page)
+        ax.tick_params(colors=colours.words, labelsize=8)
+        ax.yaxis.label.set_color(colours.words)
+        ax.xaxis.label.set_color(colours.words)
+        for side, spine in ax.spines.items():
+            spine.set_visible(side == "bottom")
+            spine.set_color(colours.line)
+    return list(axes)
+
+
+def _add_boxes(
+    ax: Axes, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, kind: str, colours: Theme, height: float = 0.86
+) -> None:
+    """All boxes of a kind as one collection: a patch a box would take minutes where this takes milliseconds."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgb
+
+    look, h = colours.kinds[kind], height / 2
+    corners = np.stack([np.stack([x, y + dy], axis=1) for x, dy in ((x0, -h), (x1, -h), (x1, h), (x0, h))], axis=1)
+    thin = (x1 - x0).max(initial=0.0) * 400 < np.ptp(ax.dataLim.intervalx)
+    edges = {"linewidth": 0.0} if thin else {"edgecolor": colours.page, "linewidth": 0.8}
+    ax.add_collection(PolyCollection(list(corners), facecolor=look.fill, label=look.word, **edges))
+    if look.pattern:
+        ink = (*to_rgb(look.text), 0.4)
+        hatch = _HATCH[look.pattern]
+        ax.add_collection(PolyCollection(list(corners), facecolor="none", edgecolor=ink, linewidth=0, hatch=hatch))
+
+
+def _label(ax: Axes, t: Timeline, x0: np.ndarray, x1: np.ndarray, colours: Theme) -> None:
+    """The micro-batch in each box that is wide enough for it, at most 1,000 of them."""
+    inches = ax.get_figure().get_size_inches()[0] * 0.9  # type: ignore[union-attr]
+    wide = (x1 - x0) / ax.get_xlim()[1] * inches * 72
+    shown = np.flatnonzero(wide > 6.0 * np.char.str_len(t.microbatch.astype("<U9")) + 2)
+    if t.schedule.num_devices > 24 or len(shown) > 1000:
+        return
+    for i in shown:
+        text = colours.kinds[str(t.kind[i])].text
+        ax.text(
+            (x0[i] + x1[i]) / 2,
+            t.device[i],
+            str(t.microbatch[i]),
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=text,
+            clip_on=True,
+        )
+
+
+class Picture:
+    """A finished figure for a notebook: a PNG with alt text, shown as it is stored, trusted or not."""
+
+    def __init__(self, png: bytes, alt: str) -> None:
+        self.png, self.alt = png, alt
+
+    def __repr__(self) -> str:
+        return f"[picture: {self.alt}]"
+
+    def _repr_html_(self) -> str:
+        data = base64.b64encode(self.png).decode()
+        return f'<img alt="{escape(self.alt)}" style="max-width:100%" src="data:image/png;base64,{data}">'
+
+
+def picture(
+    *shown: Timeline | Axes, alt: str | None = None, titles: tuple[str, ...] = (), look: str = "light"
+) -> Picture:
+    """Timelines under each other on one time axis, or one Axes, as a picture that a notebook stores.
+
+    ``alt``: what the picture shows, in words; needed for Axes, made from the timelines otherwise. ``titles``: one
+    a timeline, their schedules' names otherwise. Raises ValueError without a picture or its alt text.
+    """
+    timelines = [t for t in shown if isinstance(t, Timeline)]
+    if timelines and len(timelines) == len(shown):
+        until = max(map(makespan, timelines))
+        devices = max(min(t.schedule.num_devices, 24) for t in timelines)
+        axes = _new_rows(len(timelines), 0.75 + 0.3 * devices, 9.0, look)
+        for ax, t, title in zip(axes, timelines, (*titles, *[None] * len(timelines)), strict=False):
+            draw_timeline(t, ax=ax, until=until, look=look, title=title)
+        alt = alt or ". ".join(map(describe, timelines))
+    elif len(shown) == 1 and alt:
+        axes = [shown[0]]  # type: ignore[list-item]
+    else:
+        raise ValueError("picture takes timelines, or one Axes with alt='what it shows'")
+    buffer = io.BytesIO()
+    axes[0].get_figure().savefig(buffer, format="png", dpi=96)  # type: ignore[union-attr]
+    return Picture(buffer.getvalue(), alt)

@@ -1,0 +1,167 @@
+"""Why devices wait: the critical path, and every idle gap taken apart by reason.
+
+An op starts when the later of two things is there: its device, or the message that it needs. Following
+the later one back from op to op gives a chain that reaches to the start of the step, and everything
+that lies on it: passes, hops. A gap is the lead of one chain, the message's, over another, the device's
+own; so it is made of the hops that the first has more, of the extra time of slower stages that it has
+more, and of the rest: filling the pipeline, draining it, or the order of the rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pplab.op import Op
+from pplab.timeline import Span, Timeline
+
+REASONS = ("ramp", "drain", "order", "slower stage", "hop", "communication")
+
+
+class IdleGap(NamedTuple):
+    """A time in which a device computes nothing, ``start`` to ``end``, and what it is made of.
+
+    ``waiting_for``: the op whose message is missing (the last op of the step, at a device that is done).
+    ``before``: the op that runs next, None at a device that is done. ``parts``: time by reason:
+    ``ramp``, until the device's first backward starts; ``drain``, after its last forward; ``order``, in
+    between; ``slower stage``, what stages that cost more than the cheapest one add; ``hop``, what
+    messages on their way add; ``communication``, while the device itself sends or receives (blocking).
+    """
+
+    device: int
+    start: float
+    end: float
+    waiting_for: Op | None
+    before: Op | None
+    parts: dict[str, float]
+
+    @property
+    def reason(self) -> str:
+        """The reason of the largest part."""
+        return max(self.parts, key=lambda reason: self.parts[reason])
+
+
+class _Chains:
+    """For each node, what it waited for last, and the hops and extra time on the chain that ends with it."""
+
+    def __init__(self, t: Timeline) -> None:
+        s = t.schedule
+        lead = np.flatnonzero(~np.r_[False, s.paired[:-1]])
+        self.lead, self.first = lead, s.nodes.first
+        self.origin, self.finish = float(t.start.min()), float(t.end.max())
+        self.tolerance = 1e-9 * (self.finish - self.origin)
+        self.start, self.end, self.receive, self.send = (x[lead] for x in (t.start, t.end, t.receive, t.send))
+        self.before = np.arange(-1, len(lead) - 1)
+        self.before[self.first[:-1]] = -1
+        self.sender = self._last_sender(s.nodes.needs)
+        free = np.where(self.before < 0, self.origin, self.end[self.before] + self.send[self.before])
+        idle = self.start - self.receive - free
+        self.idle = np.where(idle > self.tolerance, idle, 0.0)
+        self.waited = (self.idle > 0) & (self.sender >= 0)
+        self.source = np.where(self.waited, self.sender, self.before)
+        self.travel = np.where(self.waited, self.start - self.receive - self.end[self.sender], 0.0)
+        sent = np.where(self.before < 0, 0.0, self.send[self.before])
+        self.hop, self.extra = np.zeros((2, len(lead) + 1))  # the last entry is what index −1 finds
+        step = np.where(self.waited, self.travel, sent) + self.receive, _extra_time(t)[lead]
+        for running in s.steps:
+            source = self.source[running]
+            self.hop[running] = self.hop[source] + step[0][running]
+            self.extra[running] = self.extra[source] + step[1][running]
+
+    def _last_sender(self, needs: list[np.ndarray]) -> np.ndarray:
+        a, b = needs[0], needs[-1]
+        return np.where((b >= 0) & ((a < 0) | (self.end[b] > self.end[a])), b, a)
+
+    def ahead(self, chain: np.ndarray, own: np.ndarray, idle: np.ndarray, hop: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Of ``idle`` time: the part due to hops, to slower stages, and the rest, the chain against its own."""
+        hops = np.clip(self.hop[chain] + hop - self.hop[own], 0.0, idle)
+        slower = np.clip(self.extra[chain] - self.extra[own], 0.0, idle - hops)
+        return hops, slower, idle - hops - slower
+
+
+def _extra_time(t: Timeline) -> np.ndarray:
+    """What each op's stage takes, on average over its micro-batches, beyond the cheapest stage's pass of that kind."""
+    s = t.schedule
+    extra = np.zeros(s.num_ops)
+    for kind in "FBIW":
+        chosen = s.is_kind(kind)
+        if chosen.any():
+            count = np.bincount(s.stage[chosen], minlength=s.num_stages)
+            total = np.bincount(s.stage[chosen], (t.end - t.start)[chosen], s.num_stages)
+            mean = total / np.maximum(count, 1)
+            least = mean[count > 0].min()
+            extra[chosen] = np.where(mean > least * (1 + 1e-9), mean - least, 0.0)[s.stage[chosen]]
+    return extra
+
+
+def critical_path(t: Timeline) -> list[Span]:
+    """The chain of ops that sets the makespan, in time order: to end sooner, one of them must cost less or move.
+
+    From the op that ends last back: to the op of its device before it, or, where the device was idle, to the
+    op whose message it waited for. Of a pair, the first op stands for both.
+    """
+    chains = _Chains(t)
+    path, node = [], int(np.argmax(chains.end))
+    while node >= 0:
+        path.append(t[int(chains.lead[node])])
+        node = int(chains.source[node])
+    return path[::-1]
+
+
+def idle_gaps(t: Timeline) -> list[IdleGap]:
+    """Every idle time of every device between the step's first start and last end, in order, with its reasons.
+
+    Their parts sum to makespan − busy on each device. Times in the timeline's unit.
+    """
+    s, chains = t.schedule, _Chains(t)
+    device, start, end, waiting, before, parts = _gap_columns(t, chains)
+    gaps = []
+    for i in np.lexsort((start, device)):
+        named = {reason: float(x) for reason, x in zip(REASONS, parts[i], strict=True) if x > chains.tolerance}
+        awaited, upcoming = (None if j < 0 else s.op(chains.lead[j]) for j in (waiting[i], before[i]))
+        gaps.append(IdleGap(int(device[i]), float(start[i]), float(end[i]), awaited, upcoming, named))
+    return gaps
+
+
+def idle_by_reason(t: Timeline) -> dict[str, np.ndarray]:
+    """How long each device is idle for each reason, one (num_devices,) array a reason of REASONS; see IdleGap."""
+    device, *_, parts = _gap_columns(t, _Chains(t))
+    return {reason: np.bincount(device, parts[:, i], t.schedule.num_devices) for i, reason in enumerate(REASONS)}
+
+
+def _gap_columns(t: Timeline, c: _Chains) -> tuple[np.ndarray, ...]:
+    """All gaps as columns: device, start, end, node waited for, node that follows, and (gaps, reasons) parts."""
+    own, chain = c.before, np.where(c.waited, c.sender, c.before)
+    sent = np.where(own < 0, 0.0, c.send[own])
+    hops, slower, rest = c.ahead(chain, own, c.idle, np.where(c.waited, c.travel, sent) - sent)
+    phase = _phase(t, c)
+    device = t.device[c.lead]
+    parts = np.stack([*(np.where(phase == i, rest, 0.0) for i in range(3)), slower, hops, c.receive + sent], axis=1)
+    begin = np.where(own < 0, c.origin, c.end[own])
+    inner = (device, begin, c.start, np.where(c.waited, c.sender, -1), np.arange(len(device)), parts)
+    last = c.first[1:] - 1
+    final = np.full(len(last), int(np.argmax(c.end)))
+    sending = np.minimum(c.send[last], c.finish - c.end[last])
+    hops, slower, rest = c.ahead(final, last, c.finish - c.end[last] - sending, -c.send[last])
+    none = np.zeros(len(last))
+    done = (device[last], c.end[last], none + c.finish, final, final * 0 - 1)
+    columns = [
+        np.concatenate(pair)
+        for pair in zip(inner, (*done, np.stack([none, rest, none, slower, hops, sending], 1)), strict=True)
+    ]
+    columns[-1][columns[-1] < c.tolerance] = 0.0
+    real = columns[2] - columns[1] > c.tolerance
+    return tuple(column[real] for column in columns)
+
+
+def _phase(t: Timeline, c: _Chains) -> np.ndarray:
+    """Each node's phase, an index of REASONS: ramp up to the device's first backward, drain after its last forward."""
+    s = t.schedule
+    phase = np.full(len(c.lead), 2)
+    backward, forward = s.is_kind("BI"), s.is_kind("F")
+    for (a, b), x, y in zip(s.row_slices, c.first[:-1], c.first[1:], strict=True):
+        if forward[a:b].any():
+            phase[s.nodes.of_op[b - 1 - np.argmax(forward[a:b][::-1])] + 1 : y] = 1
+        phase[x : s.nodes.of_op[a + np.argmax(backward[a:b])] + 1] = 0
+    return phase

@@ -1,0 +1,144 @@
+"""Schedules and timelines in and out: PyTorch's CSV, Chrome trace, JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pplab.op import Op, ScheduleError
+from pplab.schedule import Schedule
+from pplab.timeline import Timeline
+
+PathLike = str | os.PathLike[str]
+_PAIR = re.compile(r"\(\s*(\d+[FBIW]\d+)\s*;\s*(\d+[FBIW]\d+)\s*\)\s*OVERLAP_F_B")
+_NOT_COMPUTE = re.compile(r"\d+\s*(SEND_[FB]|RECV_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\s*\d*")
+_KIND_NAMES = {"F": "forward", "B": "backward", "I": "backward for input", "W": "backward for weights"}
+
+
+def read_torch_csv(path: PathLike, name: str | None = None) -> Schedule:
+    """Read a schedule that torch.distributed.pipelining wrote: a line a rank, a comma between actions.
+
+    Empty cells are PyTorch's drawing blanks and mean nothing; sends, receives, (un)sharding and gradient
+    reductions are skipped; ``(0F7;7B3)OVERLAP_F_B`` is a pair. ``name``: the file's unless given.
+    Raises ScheduleError for a file that is empty, cut short or of another format, naming line and cell.
+    """
+    path = Path(path)
+    try:
+        lines = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
+    except UnicodeDecodeError:
+        raise ScheduleError(f"{path.name} is not a text file: give the CSV that PyTorch's _dump_csv wrote") from None
+    if not lines:
+        raise ScheduleError(
+            f"{path.name} is empty: a schedule has one line of actions a rank, such as 0F0,0F1,,0B0,0B1"
+        )
+    rows: list[list[str]] = []
+    pairs: list[tuple[str, str]] = []
+    for number, line in enumerate(lines, 1):
+        rows.append([])
+        for place, cell in enumerate(line.split(","), 1):
+            ops = _read_cell(cell.strip(), f"{path.name}, line {number}, cell {place}")
+            rows[-1] += ops
+            pairs += [(ops[0], ops[1])] if len(ops) == 2 else []
+    try:
+        return Schedule(rows, name=name or path.name.split(".")[0], pairs=pairs)
+    except ScheduleError as error:
+        raise ScheduleError(f"{path.name}: {error}") from None
+
+
+def _read_cell(cell: str, where: str) -> list[str]:
+    if not cell or _NOT_COMPUTE.fullmatch(cell):
+        return []
+    pair = _PAIR.fullmatch(cell)
+    if pair:
+        return [pair[1], pair[2]]
+    try:
+        return [str(Op.parse(cell))]
+    except ScheduleError:
+        raise ScheduleError(
+            f"{where}: {cell!r:.40} is not an action of PyTorch's schedules, such as 2F0, 2I0, 2W0, 2B0, 2SEND_F0 or "
+            "(0F7;7B3)OVERLAP_F_B; is the file cut short, or of another format?"
+        ) from None
+
+
+def write_torch_csv(schedule: Schedule, path: PathLike) -> None:
+    """Write the ops, a line a rank, as PyTorch's _load_csv(format="compute_only") reads them."""
+    ends = set(np.flatnonzero(schedule.paired) + 1)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        for (a, b), row in zip(schedule.row_slices, schedule.rows, strict=True):
+            cells = [
+                f"({row[i - a]};{row[i - a + 1]})OVERLAP_F_B" if schedule.paired[i] else str(row[i - a])
+                for i in range(a, b)
+                if i not in ends
+            ]
+            file.write(",".join(cells) + "\n")
+
+
+def write_chrome_trace(t: Timeline, path: PathLike) -> None:
+    """Write a trace that Perfetto and chrome://tracing open: a track a device, a slice an op.
+
+    One unit of the timeline is taken as a second (the format counts microseconds). Messages between devices
+    are arrows; time that a blocking hop keeps a device busy is a slice of its own.
+    """
+    s = t.schedule
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": f"pplab: {s.name}"}},
+        *(
+            {"ph": "M", "pid": 0, "tid": d, "name": "thread_name", "args": {"name": f"device {d}"}}
+            for d in range(s.num_devices)
+        ),
+    ]
+
+    def add(i: int, name: str, kind: str, start: float, end: float, **more: Any) -> None:
+        place = {"pid": 0, "tid": int(t.device[i]), "ts": start * 1e6, "dur": (end - start) * 1e6}
+        events.append({"ph": "X", "name": name, "cat": kind} | place | more)
+
+    for i, span in enumerate(t):
+        details = {"stage": span.stage, "microbatch": span.microbatch}
+        add(i, str(span.op), _KIND_NAMES[span.kind], span.start, span.end, args=details)
+        if t.receive[i]:
+            add(i, f"receive for {span.op}", "communication", span.start - t.receive[i], span.start)
+        if t.send[i]:
+            add(i, f"send of {span.op}", "communication", span.end, span.end + t.send[i])
+    for i in np.flatnonzero(s.hops).tolist():
+        sender = int(s.needs[i, 0])
+        flow = {"name": "message", "cat": "communication", "id": i, "pid": 0}
+        events.append(flow | {"ph": "s", "tid": int(t.device[sender]), "ts": float(t.end[sender]) * 1e6})
+        events.append(flow | {"ph": "f", "bp": "e", "tid": int(t.device[i]), "ts": float(t.start[i]) * 1e6})
+    Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), encoding="utf-8")
+
+
+def write_json(value: Schedule | Timeline, path: PathLike) -> None:
+    """Write a Schedule or a Timeline as JSON that read_json gives back equal, to the last bit."""
+    s = value.schedule if isinstance(value, Timeline) else value
+    data: dict[str, Any] = {
+        "format": "pplab/1",
+        "name": s.name,
+        "rows": [" ".join(map(str, row)) for row in s.rows],
+        "pairs": [[str(a), str(b)] for a, b in s.pairs],
+    }
+    if isinstance(value, Timeline):
+        times = ["start", "end", *(name for name in ("receive", "send") if getattr(value, name).any())]
+        data["measured"] = value.measured
+        data |= {name: getattr(value, name).tolist() for name in times}
+    Path(path).write_text(json.dumps(data, indent=1), encoding="utf-8")
+
+
+def read_json(path: PathLike) -> Schedule | Timeline:
+    """Read what write_json wrote; raises ValueError for anything else, ScheduleError for rows that cannot run."""
+    path = Path(path)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ValueError(f"{path.name} is not JSON, or is cut short: give a file that pplab.write_json wrote") from None
+    if not isinstance(data, dict) or data.get("format") != "pplab/1" or "rows" not in data:
+        raise ValueError(f"{path.name} holds no schedule of pplab: give a file that pplab.write_json wrote")
+    schedule = Schedule(data["rows"], name=data.get("name", path.stem), pairs=data.get("pairs", ()))
+    if "start" not in data:
+        return schedule
+    times = {name: data.get(name) for name in ("start", "end", "receive", "send")}
+    return Timeline(schedule, measured=bool(data.get("measured")), **times)

@@ -1,0 +1,104 @@
+"""What a timeline costs: its length, the idle share, what it holds, how far it is from the best.
+
+Functions of a Timeline, or of a Schedule and Costs; they read arrays and give numbers. Times are in the
+timeline's unit. Why a device is idle is told by pplab.idle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pplab.costs import Costs
+from pplab.schedule import Schedule
+from pplab.timeline import Timeline
+
+
+def makespan(t: Timeline) -> float:
+    """How long the step takes: the last end minus the first start."""
+    return float(t.end.max() - t.start.min())
+
+
+def busy_time(t: Timeline) -> np.ndarray:
+    """How long each device computes, (num_devices,): the union of its spans, so a pair counts once."""
+    out = np.zeros(t.schedule.num_devices)
+    for device, (a, b) in enumerate(t.schedule.row_slices):
+        start, end = t.start[a:b], t.end[a:b]
+        reached = np.maximum.accumulate(np.r_[-np.inf, end[:-1]])
+        out[device] = np.maximum(end - np.maximum(start, reached), 0.0).sum()
+    return out
+
+
+def bubble_fraction(t: Timeline, over: str = "makespan") -> float:
+    """The share of device time in which nothing is computed, from 0 to 1.
+
+    1 − Σ busy / (D · makespan). With ``over="span"`` the longest span of a device, from its own first
+    start to its own last end, takes the place of the makespan: the definition of the zero-bubble papers
+    (Qi et al. 2024, section 5), which looks at the steady repetition of steps. Raises ValueError for another ``over``.
+    """
+    return 1.0 - utilization(t, over)
+
+
+def utilization(t: Timeline, over: str = "makespan") -> float:
+    """The share of device time in which something is computed: 1 − bubble_fraction, same ``over``."""
+    if over == "makespan":
+        length = makespan(t)
+    elif over == "span":
+        length = max(float(t.end[a:b].max() - t.start[a:b].min()) for a, b in t.schedule.row_slices)
+    else:
+        raise ValueError(f"over is {over!r:.40}: choose 'makespan' or 'span'")
+    if length == 0:
+        raise ValueError("the timeline has no length: every op takes no time, so there is no share to speak of")
+    return float(busy_time(t).sum() / (t.schedule.num_devices * length))
+
+
+def peak_in_flight(t: Timeline) -> np.ndarray:
+    """The most micro-batches that each device holds, (num_devices,); chunks of them, where it has several stages.
+
+    F takes one at its start; B, or W where the backward is split, gives it back at its end. Of a pair, F
+    takes before B gives.
+    """
+    s = t.schedule
+    node = s.nodes.of_op
+    takes, gives = (np.bincount(node, weights=s.is_kind(kinds)).astype(int) for kinds in ("F", "BW"))
+    held = np.cumsum(takes) - (np.cumsum(gives) - gives)
+    before = np.concatenate([[0], np.cumsum(takes - gives)])[s.nodes.first[:-1]]
+    return np.maximum.reduceat(held, s.nodes.first[:-1]) - before
+
+
+def lower_bound(schedule: Schedule, costs: Costs | None = None) -> float:
+    """A time that no order of these ops on these devices can beat; makespan / lower_bound tells how far one is from it.
+
+    The larger of two: the longest way of one micro-batch through all its passes; and, for each
+    device, the soonest that a first op can reach it, all its work, and the least that must follow its
+    last op elsewhere. Pairs stay pairs. Unit as in the costs.
+    """
+    costs = costs or Costs()
+    head, tail, work = _ways(schedule, costs)
+    bound = float((head + work + tail).max())
+    nodes = costs.of_nodes(schedule)
+    for device, (a, b) in enumerate(schedule.row_slices):
+        x, y = schedule.nodes.first[device : device + 2]
+        bound = max(bound, float(head[a:b].min() + nodes[x:y].sum() + tail[a:b].min()))
+    return bound
+
+
+def _ways(s: Schedule, costs: Costs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What must come before each op and after it, were there a device for every op; and its own time."""
+    work, hop = costs.of_ops(s), costs.of_hops(s)
+    node = s.nodes.of_op
+    if s.paired.any():
+        work = np.minimum(work, costs.of_nodes(s)[node])
+    depth = np.select([s.is_kind("F"), s.is_kind("W")], [s.stage, 2 * s.num_stages], 2 * s.num_stages - 1 - s.stage)
+    order = np.argsort(depth, kind="stable")
+    layers = np.split(order, np.cumsum(np.bincount(depth, minlength=2 * s.num_stages + 1))[:-1])
+    head, tail = np.zeros((2, s.num_ops + 1))  # the last entry is what index −1 finds
+    after = np.append(work, 0.0)
+    for layer in layers:
+        message, own = s.needs[layer].T
+        head[layer] = np.maximum(head[message] + after[message] + hop[layer], head[own] + after[own])
+    for layer in reversed(layers):
+        message, own = s.needs[layer].T
+        np.maximum.at(tail, message, tail[layer] + work[layer] + hop[layer])
+        np.maximum.at(tail, own, tail[layer] + work[layer])
+        tail[-1] = 0.0
+    return head[:-1], tail[:-1], work

@@ -1,0 +1,108 @@
+"""Op: one pass of one stage over one micro-batch; and reading rows of them in any spelling."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+KINDS = "FBIW"
+_OP = re.compile(r"(?<!\S)(\d+)([FBIW])(\d+)(?!\S)")
+_SPELLINGS = "write pplab.Op(2, 'F', 0), (2, 'F', 0) or '2F0': stage, kind (F, B, I or W), micro-batch"
+_MOST = 2**31  # stages and micro-batches beyond this are typing errors
+
+
+class ScheduleError(ValueError):
+    """A schedule that cannot run: the text says what is wrong, where, and the way out."""
+
+
+class Op(NamedTuple):
+    """One pass of one stage over one micro-batch.
+
+    Kinds are PyTorch's letters: ``F`` forward, ``B`` whole backward, ``I`` backward for the input,
+    ``W`` backward for the weights. Stages and micro-batches count from 0.
+    """
+
+    stage: int
+    kind: str
+    microbatch: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind}{self.microbatch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Op:
+        """Read PyTorch's spelling, such as ``2F0``; raises ScheduleError for anything else."""
+        match = _OP.fullmatch(text.strip()) if isinstance(text, str) else None
+        if match is None or max(len(match[1]), len(match[3])) > 9:
+            raise ScheduleError(f"{text!r:.60} is not an op; {_SPELLINGS}")
+        return cls(int(match[1]), match[2], int(match[3]))
+
+
+Row = str | Iterable[Op | tuple[int, str, int] | str]
+Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def read_rows(rows: Iterable[Row]) -> Columns:
+    """Rows in any accepted spelling → columns device, stage, kind, microbatch, one entry an op.
+
+    Raises ScheduleError, naming the device and the entry, for whatever is not an op.
+    """
+    if isinstance(rows, (str, bytes, dict)) or not isinstance(rows, Iterable):
+        raise ScheduleError(f"rows must be a list with one row of ops a device, not {rows!r:.60}")
+    columns = []
+    for device, row in enumerate(rows):
+        if not isinstance(row, Iterable) or isinstance(row, bytes):
+            raise ScheduleError(f"device {device}: a row is a list of ops, not {row!r:.60}")
+        ops: list[Any] = row.replace(",", " ").split() if isinstance(row, str) else list(row)
+        if not ops:
+            raise ScheduleError(f"device {device} runs nothing: give it a stage, or leave its row out")
+        columns.append((np.full(len(ops), device), *_read_row(device, ops)))
+    if not columns:
+        raise ScheduleError("the schedule is empty: give one row of ops a device, such as ['0F0 0B0']")
+    device_column, stage, kind, microbatch = (np.concatenate(c) for c in zip(*columns, strict=True))
+    return device_column, stage, kind, microbatch
+
+
+def _read_row(device: int, ops: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    fields: Sequence[Sequence[Any]] = ()
+    if set(map(type, ops)) == {str}:
+        found = _OP.findall(" ".join(ops))
+        if len(found) == len(ops) and max(map(len, map("".join, found))) < 11:
+            fields = tuple(zip(*found, strict=True))
+            return np.array(fields[0]).astype(np.int64), np.array(fields[1]), np.array(fields[2]).astype(np.int64)
+    elif all(map(_is_triple, ops)):
+        fields = tuple(zip(*ops, strict=True))
+        numbers = set(map(type, fields[0])) | set(map(type, fields[2]))
+        if set(fields[1]) <= set(KINDS) and all(issubclass(t, (int, np.integer)) and t is not bool for t in numbers):
+            stage, microbatch = np.array(fields[0], object), np.array(fields[2], object)
+            if min(stage.min(), microbatch.min()) >= 0 and max(stage.max(), microbatch.max()) < _MOST:
+                return stage.astype(np.int64), np.array(fields[1]), microbatch.astype(np.int64)
+    return _read_one_by_one(device, ops)
+
+
+def _is_triple(op: Any) -> bool:
+    return isinstance(op, tuple) and len(op) == 3
+
+
+def _read_one_by_one(device: int, ops: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The slow road, for mixed spellings and for naming the entry that is wrong."""
+    read = []
+    for place, op in enumerate(ops):
+        where = f"device {device}, op {place}"
+        if not (isinstance(op, str) or (isinstance(op, Sequence) and len(op) == 3)):
+            raise ScheduleError(f"{where}: {op!r:.60} is not an op; {_SPELLINGS}")
+        try:
+            read.append(Op.parse(op) if isinstance(op, str) else Op(*op))
+        except ScheduleError as error:
+            raise ScheduleError(f"{where}: {error}") from None
+        stage, kind, microbatch = read[-1]
+        for name, value in (("stage", stage), ("microbatch", microbatch)):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < _MOST:
+                raise ScheduleError(f"{where}: {name} {value!r:.30} must be a whole number from 0; {_SPELLINGS}")
+        if kind not in tuple(KINDS):
+            raise ScheduleError(f"{where}: kind {kind!r:.30} is unknown; {_SPELLINGS}")
+    stages, kinds, microbatches = zip(*read, strict=True)
+    return np.array(stages, np.int64), np.array(kinds), np.array(microbatches, np.int64)

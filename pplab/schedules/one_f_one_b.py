@@ -1,0 +1,50 @@
+"""1F1B: one forward, one backward (PipeDream 2019; with a flush as PipeDream-Flush and in Megatron-LM)."""
+
+import numpy as np
+
+from pplab.schedule import Schedule
+from pplab.schedules._sizes import check_one_chunk, check_sizes
+
+
+def one_f_one_b(num_devices: int, num_microbatches: int, num_chunks: int = 1) -> Schedule:
+    """After a warm-up of forwards each device alternates one forward and one backward, then drains.
+
+        device 0   F0 F1 .  B0 F2 B1 .  B2
+        device 1   .  F0 B0 F1 B1 F2 B2 .
+
+    Device k warms up with min(M, D − k − 1) forwards (Narayanan et al. 2021, section 2.2), so it never
+    holds more than min(M, D − k) micro-batches; the time is GPipe's. Any M ≥ 1. Raises ValueError for sizes below 1.
+    """
+    check_sizes(num_devices=num_devices, num_microbatches=num_microbatches)
+    check_one_chunk("1f1b", num_chunks)
+    return _warmed_up("1f1b", num_devices, num_microbatches, num_chunks, ahead=1)
+
+
+def eager_1f1b(num_devices: int, num_microbatches: int, num_chunks: int = 1) -> Schedule:
+    """1F1B with twice the warm-up: messages get time to travel, for more activations held.
+
+        device 0   F0 F1 F2 B0 .  B1 .  B2
+        device 1   .  F0 B0 F1 B1 F2 B2 .
+
+    Device k warms up with min(M, 2(D − k − 1)) forwards, one more for each of the two messages that a
+    micro-batch sends between it and each later device, so a hop up to the length of a pass costs what it
+    costs GPipe; it holds up to min(M, 2(D − k) − 1) micro-batches. The idea is the eager 1F1B of Zhuang et al.
+    2023, On Optimizing the Communication of Model Parallelism (arXiv 2211.05322). Raises ValueError for sizes below 1.
+    """
+    return _warmed_up("eager-1f1b", num_devices, num_microbatches, num_chunks, ahead=2)
+
+
+def _warmed_up(name: str, num_devices: int, num_microbatches: int, num_chunks: int, ahead: int) -> Schedule:
+    """Warm-up of ``ahead`` forwards for each device that follows, then one forward and one backward in turn."""
+    check_sizes(num_devices=num_devices, num_microbatches=num_microbatches)
+    check_one_chunk(name, num_chunks)
+    device, m = np.arange(num_devices)[:, None], np.arange(num_microbatches)
+    warm_up = np.minimum(num_microbatches, ahead * (num_devices - device - 1))
+    forward_at = np.where(m < warm_up, m, 2 * m - warm_up)  # a forward's place in the row …
+    backward_at = np.minimum(warm_up + 2 * m + 1, num_microbatches + m)  # … and a backward's
+    kind = np.full((num_devices, 2 * num_microbatches), "B")
+    microbatch = np.empty(kind.shape, int)
+    kind[device, forward_at] = "F"
+    microbatch[device, forward_at] = microbatch[device, backward_at] = m
+    device = np.repeat(np.arange(num_devices), 2 * num_microbatches)
+    return Schedule.from_columns(device, device, kind, microbatch, name=name)

@@ -1,0 +1,241 @@
+"""A timeline as an SVG string: quick enough to redraw while a slider moves."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from html import escape
+
+import numpy as np
+
+from pplab.metrics import bubble_fraction, makespan, peak_in_flight
+from pplab.palette import COMMUNICATION, DARK, LIGHT, Theme, theme
+from pplab.timeline import Timeline
+
+MOST_BOXES = 2000  # beyond, one path a kind instead of a box an op, and no tooltips
+_LEFT, _TOP, _AXIS = 74, 24, 34
+_PATTERNS = {
+    "lines": '<path d="M-1 1L1-1M0 6L6 0M5 7L7 5" stroke="{}" stroke-opacity=".45"/>',
+    "dots": '<path d="M1.4 2h1.4v1.4h-1.4zM4.4 5h1.4v1.4h-1.4z" fill="{}" fill-opacity=".5"/>',
+    "cross": '<path d="M0 0L6 6M6 0L0 6" stroke="{}" stroke-opacity=".6"/>',
+}
+
+
+def describe(t: Timeline) -> str:
+    """What a picture of the timeline shows, in words: the alt text of every picture of it."""
+    s = t.schedule
+    held = peak_in_flight(t).tolist()
+    how = "Measured" if t.measured else "Simulated"
+    return (
+        f"{how} timeline of {s.name}: {s.num_devices} devices as rows, {s.num_microbatches} micro-batches, "
+        f"{makespan(t):.4g} long, {bubble_fraction(t):.1%} of it idle; at most "
+        f"{', '.join(map(str, held[:16]))}{' …' if len(held) > 16 else ''} in flight on the devices in turn"
+    )
+
+
+def timeline(
+    t: Timeline, width: int = 900, until: float | None = None, look: str = "auto", title: str | None = None
+) -> str:
+    """The timeline as SVG text: a row a device, a box an op, idle time as the bare lane.
+
+    ``width`` in pixels. ``until``: where the time axis ends, in the timeline's unit, so that pictures
+    share one axis; the timeline's own end unless given. ``look``: ``"light"`` or ``"dark"`` with a page of
+    that colour, or ``"auto"``: no page, and the colours of the JupyterLab theme, or of the system, around
+    it. ``title``: the schedule's name unless given. Boxes carry the micro-batch while it fits, and a
+    tooltip up to 2,000 of them. Raises ValueError for an unknown look or an axis that is too short.
+    """
+    s, origin = t.schedule, float(t.start.min())
+    length = makespan(t) if until is None else float(until)
+    if not length >= makespan(t) * (1 - 1e-9) or not np.isfinite(length):
+        raise ValueError(f"until is {until}: the axis must reach to the timeline's end at {makespan(t):g}")
+    scale = (width - _LEFT - 12) / (length or 1.0)
+    row = min(28.0, max(6.0, 420.0 / s.num_devices))
+    height = _TOP + row * s.num_devices + _AXIS
+    x0, x1 = _LEFT + (t.start - origin) * scale, _LEFT + (t.end - origin) * scale
+    y = _TOP + t.device * row + row * 0.06
+    body = _lanes(s.num_devices, row, makespan(t) * scale)
+    body += _boxes(t, x0, x1, y, row * 0.88)
+    body += _later_chunks(t, x0, x1, y, row * 0.88)
+    body += _communication(t, x0, x1, y, row * 0.88, scale)
+    body += _labels(t, x0, x1, y, row * 0.88)
+    body += _ticks(length, scale, _TOP + row * s.num_devices)
+    key = f"{zlib.crc32(repr((s, t.end[-1], width, look, title)).encode()):08x}"
+    present = [k for k in "FBIW" if s.is_kind(k).any()] + [COMMUNICATION] * bool((t.send + t.receive).any())
+    head = f'<text x="{_LEFT}" y="15" class="txt ttl">{escape(title or s.name)}</text>{_legend(present, width)}'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="p{key}" role="img" viewBox="0 0 {width} {height:.0f}" '
+        f'width="{width}" style="max-width:100%;height:auto" aria-label="{escape(describe(t))}">'
+        f"<style>{_style(look, key)}</style>{_defs(key)}{_page(look)}{head}{body}</svg>"
+    )
+
+
+def as_image(t: Timeline) -> str:
+    """The picture as an HTML image with alt text, which notebooks show even before they are trusted."""
+    data = base64.b64encode(timeline(t, look="light").encode()).decode()
+    return f'<img alt="{escape(describe(t))}" src="data:image/svg+xml;base64,{data}">'
+
+
+def _lanes(num_devices: int, row: float, width: float) -> str:
+    every, tall = max(1, int(np.ceil(12 / row))), row * 0.88
+    return "".join(
+        f'<rect class="lane" x="{_LEFT}" y="{_TOP + (d + 0.06) * row:.2f}" width="{width:.2f}" height="{tall:.2f}"/>'
+        for d in range(num_devices)
+    ) + "".join(
+        f'<text x="{_LEFT - 8}" y="{_TOP + (d + 0.5) * row + 4:.1f}" text-anchor="end" class="txt">device {d}</text>'
+        for d in range(0, num_devices, every)
+    )
+
+
+def _boxes(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: float) -> str:
+    """One box an op with a tooltip, or, beyond MOST_BOXES, one path a kind."""
+    gap = 1.0 if len(t) and float(np.median(x1 - x0)) > 4 else 0.0
+    w = np.maximum(x1 - x0 - gap, 0.3)
+    half = _pair_halves(t)
+    out = []
+    for kind in "FBIW":
+        chosen = np.flatnonzero(t.schedule.is_kind(kind))
+        columns = (x0[chosen].tolist(), (y + half * height / 2)[chosen].tolist(), w[chosen].tolist())
+        tall = np.where(_in_pair(t), height / 2, height)[chosen].tolist()
+        if len(t) > MOST_BOXES:
+            path = "".join(
+                f"M{a:.2f} {b:.2f}h{c:.2f}v{h:.2f}h-{c:.2f}z" for a, b, c, h in zip(*columns, tall, strict=True)
+            )
+            out.append(f'<path class="{kind}" d="{path}"/><path class="{kind}p" d="{path}"/>' if path else "")
+            continue
+        notes = (
+            t.stage[chosen].tolist(),
+            t.microbatch[chosen].tolist(),
+            t.start[chosen].tolist(),
+            t.end[chosen].tolist(),
+        )
+        for a, b, c, h, stage, m, start, end in zip(*columns, tall, *notes, strict=True):
+            box = f'x="{a:.2f}" y="{b:.2f}" width="{c:.2f}" height="{h:.2f}"'
+            pattern = f'<rect class="{kind}p" {box}/>' if LIGHT.kinds[kind].pattern else ""
+            out.append(
+                f"<g><title>{stage}{kind}{m}: {LIGHT.kinds[kind].word} of micro-batch {m} on stage {stage}, "
+                f'{start:.6g} to {end:.6g}</title><rect class="{kind}" {box}/>{pattern}</g>'
+            )
+    return "".join(out)
+
+
+def _in_pair(t: Timeline) -> np.ndarray:
+    paired = t.schedule.paired
+    return paired | np.r_[False, paired[:-1]]
+
+
+def _pair_halves(t: Timeline) -> np.ndarray:
+    """1 for the second op of a pair, which is drawn below the first; 0 otherwise."""
+    return np.r_[0, t.schedule.paired[:-1].astype(int)]
+
+
+def _later_chunks(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: float) -> str:
+    """A light bar at the foot of ops of a device's second, fourth, … stage."""
+    s = t.schedule
+    chunk = np.zeros(s.num_ops, int)
+    for a, b in s.row_slices:
+        chunk[a:b] = np.unique(s.stage[a:b], return_inverse=True)[1]
+    odd = np.flatnonzero(chunk % 2)
+    bars = zip(x0[odd].tolist(), (y + height * 0.82)[odd].tolist(), (x1 - x0)[odd].tolist(), strict=True)
+    path = "".join(f"M{a:.2f} {b:.2f}h{w:.2f}v{height * 0.18:.2f}h-{w:.2f}z" for a, b, w in bars)
+    return f'<path class="chunk" d="{path}"/>' if path else ""
+
+
+def _communication(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: float, scale: float) -> str:
+    boxes = [(x0 - t.receive * scale, t.receive * scale), (x1, t.send * scale)]
+    path = "".join(
+        f"M{a:.2f} {b + height / 4:.2f}h{w:.2f}v{height / 2:.2f}h-{w:.2f}z"
+        for left, wide in boxes
+        for a, b, w in zip(left.tolist(), y.tolist(), wide.tolist(), strict=True)
+        if w > 0
+    )
+    return f'<path class="{COMMUNICATION}" d="{path}"/><path class="{COMMUNICATION}p" d="{path}"/>' if path else ""
+
+
+def _labels(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: float) -> str:
+    """The micro-batch in each box that is wide enough; smaller in a pair, whose ops share the height."""
+    share = np.where(_in_pair(t), height / 2, height)
+    size = np.minimum(12.0, share * 0.7)
+    wide = (x1 - x0) > size * (0.62 * np.char.str_len(t.microbatch.astype("<U9")) + 0.3)
+    shown = np.flatnonzero(wide & (size >= 8))
+    if len(shown) > MOST_BOXES:
+        return ""
+    middle = y + (_pair_halves(t) + 0.5) * share + size * 0.36
+    columns = ((x0 + x1) / 2, middle, size, t.kind, t.microbatch)
+    texts = "".join(
+        f'<text x="{a:.1f}" y="{b:.1f}" font-size="{z:.1f}" class="{k}t">{m}</text>'
+        for a, b, z, k, m in zip(*(column[shown].tolist() for column in columns), strict=True)
+    )
+    return f'<g text-anchor="middle" pointer-events="none">{texts}</g>'
+
+
+def _ticks(length: float, scale: float, y: float) -> str:
+    step = _nice(length / 8)
+    values = np.arange(0, length * (1 + 1e-9), step).tolist()
+    return "".join(
+        f'<path d="M{_LEFT + v * scale:.1f} {y:.1f}v5" class="tick"/>'
+        f'<text x="{_LEFT + v * scale:.1f}" y="{y + 18:.1f}" text-anchor="middle" class="txt">{v:.6g}</text>'
+        for v in values
+    )
+
+
+def _nice(step: float) -> float:
+    """The next of 1, 2, 5 · 10ⁿ."""
+    if step <= 0:
+        return 1.0
+    power = 10.0 ** np.floor(np.log10(step))
+    return float(next(power * k for k in (1, 2, 5, 10) if power * k >= step * (1 - 1e-9)))
+
+
+def _legend(kinds: list[str], width: int) -> str:
+    out, x = [], float(width - 12)
+    for kind in reversed(kinds):
+        word = LIGHT.kinds[kind].word
+        x -= 6.4 * len(word) + 26
+        box = f'x="{x:.1f}" y="5" width="12" height="12"'
+        out.append(f'<rect class="{kind}" {box}/><rect class="{kind}p" {box}/>')
+        out.append(f'<text x="{x + 17:.1f}" y="15" class="txt">{word}</text>')
+    return "".join(out)
+
+
+def _defs(key: str) -> str:
+    out = []
+    for kind, look in LIGHT.kinds.items():
+        if look.pattern:
+            marks = _PATTERNS[look.pattern].replace("{}", look.text)
+            out.append(
+                f'<pattern id="p{kind}{key}" width="6" height="6" patternUnits="userSpaceOnUse">{marks}</pattern>'
+            )
+    return f"<defs>{''.join(out)}</defs>"
+
+
+def _style(look: str, key: str) -> str:
+    """The picture's colours; ``auto`` follows JupyterLab's theme where there is one, the system's elsewhere."""
+    me = f".p{key}"
+    rules = (
+        f"{me}{{font:11px system-ui,sans-serif}}{me} .ttl{{font-weight:600}}{me} .chunk{{fill:#fff;fill-opacity:.55}}"
+        f"{me} .txt{{fill:var(--txt)}}{me} .lane{{fill:var(--lane)}}{me} .page{{fill:var(--page)}}"
+        f"{me} .tick{{stroke:var(--tick)}}"
+    )
+    for kind, kind_look in LIGHT.kinds.items():
+        mark = f"url(#p{kind}{key})" if kind_look.pattern else "none"
+        rules += f"{me} .{kind}{{fill:var(--{kind})}}{me} .{kind}p{{fill:{mark}}}{me} .{kind}t{{fill:var(--{kind}t)}}"
+    if look != "auto":
+        return _variables(me, theme(look)) + rules
+    return (
+        _variables(me, LIGHT)
+        + f"@media(prefers-color-scheme:dark){{{_variables(me, DARK)}}}"
+        + _variables(f'[data-jp-theme-light="true"] {me}', LIGHT)
+        + _variables(f'[data-jp-theme-light="false"] {me}', DARK)
+        + rules
+    )
+
+
+def _variables(selector: str, colours: Theme) -> str:
+    kinds = "".join(f"--{k}:{look.fill};--{k}t:{look.text};" for k, look in colours.kinds.items())
+    return (
+        f"{selector}{{--txt:{colours.words};--lane:{colours.lane};--tick:{colours.line};--page:{colours.page};{kinds}}}"
+    )
+
+
+def _page(look: str) -> str:
+    return "" if look == "auto" else '<rect width="100%" height="100%" class="page"/>'
