@@ -12,9 +12,10 @@ from typing import Any
 
 from pplab import svg
 from pplab.costs import Costs
+from pplab.environment import check_environment
 from pplab.idle import critical_path, idle_by_reason, idle_gaps
 from pplab.io import read_json, read_torch_csv, write_chrome_trace, write_json, write_torch_csv
-from pplab.metrics import bubble_fraction, busy_time, lower_bound, makespan, peak_in_flight, utilization
+from pplab.metrics import bubble_fraction, busy_time, in_flight, lower_bound, makespan, peak_in_flight, utilization
 from pplab.op import Op, ScheduleError
 from pplab.schedule import Schedule
 from pplab.schedules import SCHEDULES, eager_1f1b, gpipe, naive, one_f_one_b
@@ -32,12 +33,15 @@ __all__ = [
     "Timeline",
     "bubble_fraction",
     "busy_time",
+    "check_environment",
     "critical_path",
+    "draw_in_flight",
     "draw_timeline",
     "eager_1f1b",
     "gpipe",
     "idle_by_reason",
     "idle_gaps",
+    "in_flight",
     "lower_bound",
     "makespan",
     "naive",
@@ -54,7 +58,11 @@ __all__ = [
     "write_torch_csv",
 ]
 
-_LATER = {"draw_timeline": "draw", "picture": "draw"}  # these need Matplotlib, imported when first asked for
+_LATER = {
+    "draw_in_flight": "draw",
+    "draw_timeline": "draw",
+    "picture": "draw",
+}  # these need Matplotlib, imported when first asked for
 
 
 def __getattr__(name: str) -> Any:

@@ -63,10 +63,11 @@ def stage_bytes(num_parameters: float, num_stages: int, bytes_per_parameter: flo
     return bytes_per_parameter * num_parameters / num_stages
 
 
-def bubble_formula(num_devices: int, num_microbatches: int) -> float:
-    """(D − 1) / (M + D − 1): the bubble fraction of GPipe and 1F1B with equal stages and no hop."""
+def bubble_formula(num_devices: int, num_microbatches: int, schedule: str = "1f1b") -> float:
+    """(D − 1) / (M + D − 1): the bubble fraction of GPipe and 1F1B with equal stages and no hop; naive's is 1 − 1/D."""
     check_sizes(num_devices=num_devices, num_microbatches=num_microbatches)
-    return (num_devices - 1) / (num_microbatches + num_devices - 1)
+    at_once = 1 if schedule == "naive" else num_microbatches
+    return (num_devices - 1) / (at_once + num_devices - 1)
 
 
 class _Log:

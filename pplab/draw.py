@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pplab.metrics import makespan
+from pplab.metrics import in_flight, makespan
 from pplab.palette import COMMUNICATION, Theme, theme
 from pplab.svg import describe
 from pplab.timeline import Timeline
@@ -59,6 +59,29 @@ def draw_timeline(
     )
     ax.set_title(ax.get_title(), loc="left", fontsize=10, color=colours.words)
     ax.set_title("", loc="center")
+    return ax
+
+
+def draw_in_flight(t: Timeline, ax: Axes | None = None, look: str = "light") -> Axes:
+    """Draw how many micro-batches each device holds over time, a step line a device, darker for earlier ones.
+
+    ``ax``: where to draw; a new figure of its own unless given. Returns the Axes. Raises ValueError for an unknown look.
+    """
+    import matplotlib
+
+    colours = theme(look)
+    ax = ax or new_axes(height=2.2, look=look)
+    shades = matplotlib.colormaps["cividis"](np.linspace(0.0, 0.85, t.schedule.num_devices))
+    for device, shade in enumerate(shades):
+        moments, held = in_flight(t, device)
+        line = ax.step(
+            moments - t.start.min(), held, where="post", color=shade, linewidth=1.8, label=f"device {device}"
+        )
+        line[0].set_linestyle(("-", "--", "-.", ":")[device % 4])
+    ax.set(xlim=(0, makespan(t)), xlabel="time", ylabel="micro-batches held")
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False, fontsize=8, labelcolor=colours.words)
+    ax.set_title(t.schedule.name, loc="left", fontsize=10, color=colours.words)
     return ax
 
 

@@ -65,6 +65,19 @@ def peak_in_flight(t: Timeline) -> np.ndarray:
     return np.maximum.reduceat(held, s.nodes.first[:-1]) - before
 
 
+def in_flight(t: Timeline, device: int) -> tuple[np.ndarray, np.ndarray]:
+    """When a device's held micro-batches change, and how many it holds from then on: two arrays of one length.
+
+    Counted as by ``peak_in_flight``; where one is given back and another taken at the same time, both count at once.
+    """
+    a, b = t.schedule.row_slices[device]
+    takes, gives = (np.arange(a, b)[t.schedule.is_kind(kinds)[a:b]] for kinds in ("F", "BW"))
+    times = np.concatenate([t.start[takes], t.end[gives]])
+    moments, which = np.unique(times, return_inverse=True)
+    change = np.bincount(which, np.repeat([1.0, -1.0], [len(takes), len(gives)]), len(moments))
+    return moments, np.cumsum(change).astype(int)
+
+
 def lower_bound(schedule: Schedule, costs: Costs | None = None) -> float:
     """A time that no order of these ops on these devices can beat; makespan / lower_bound tells how far one is from it.
 
