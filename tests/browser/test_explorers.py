@@ -1,0 +1,96 @@
+"""Every notebook in JupyterLab in Chromium, as a reader opens it: it runs to the end, and its sliders work."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pplab
+
+NOTEBOOKS = sorted(path.stem for path in (Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+PATIENCE = 90_000  # milliseconds
+SHOTS = os.environ.get("PPLAB_SCREENSHOTS")  # a folder to look at what the tests saw
+
+
+def open_and_run(browser: Any, lab: tuple[str, str], name: str) -> Any:
+    """The notebook's page after "Run All Cells", when the kernel is idle again."""
+    page = browser.new_page(viewport={"width": 1300, "height": 1500})
+    page.goto(f"{lab[0]}/{name}.ipynb?reset")
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=PATIENCE)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).click()
+    page.locator("table.pplab-numbers").wait_for(timeout=PATIENCE, state="attached")  # stored outputs have none
+    running = "() => ![...document.querySelectorAll('.jp-InputPrompt')].some(prompt => prompt.innerText.includes('*'))"
+    page.wait_for_function(running, timeout=PATIENCE)
+    return page
+
+
+def numbers(page: Any) -> list[list[str]]:
+    """The rows of the explorer's table of numbers."""
+    rows = page.locator("table.pplab-numbers tr").all()[1:]
+    return [row.locator("td").all_inner_texts() for row in rows]
+
+
+def wait_for_time(page: Any, t: pplab.Timeline) -> None:
+    """Until the last row of the table shows this timeline's length."""
+    last = page.locator("table.pplab-numbers tr").last.locator("td").nth(1)
+    text = re.compile(f"^{re.escape(f'{pplab.makespan(t):.5g}')}$")
+    last.filter(has_text=text).wait_for(timeout=15_000)
+
+
+def press(page: Any, slider: int, key: str, times: int) -> None:
+    """Press a key on one of the explorer's sliders."""
+    handle = page.locator(".noUi-handle").nth(slider)
+    handle.focus()
+    for _ in range(times):
+        handle.press(key)
+
+
+@pytest.mark.parametrize("lab", ["JupyterLab Light"], indirect=True)
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_runs_and_explores(browser: Any, lab: tuple[str, str], name: str) -> None:
+    page = open_and_run(browser, lab, name)
+    assert page.locator('[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
+    assert page.locator(".jp-RenderedHTMLCommon img:not([alt])").count() == 0
+    before = numbers(page)
+    pictures = page.locator('.widget-html svg[role="img"]')
+    assert pictures.count() == len(before), "one picture a schedule"
+    devices, microbatches, ratio, hop = (page.locator("input[type=number]").nth(i) for i in range(4))
+    expected = int(microbatches.input_value()) + 30
+    height = page.locator(".jp-Notebook").bounding_box()["height"]
+    press(page, 1, "ArrowRight", 30)  # a burst: it must settle on the last value
+    costs = pplab.Costs(backward=float(ratio.input_value()), hop=float(hop.input_value()))
+    t = pplab.simulate(pplab.SCHEDULES[before[-1][0]](int(devices.input_value()), expected), costs)
+    wait_for_time(page, t)
+    assert int(microbatches.input_value()) == expected
+    assert numbers(page)[-1][2] == f"{pplab.bubble_fraction(t):.1%}"
+    assert pictures.count() == len(before)
+    assert page.locator(".jp-Notebook").bounding_box()["height"] == pytest.approx(height, abs=40)
+    take_picture(page, name, lab)
+    page.close()
+
+
+@pytest.mark.parametrize("lab", ["JupyterLab Light", "JupyterLab Dark"], indirect=True)
+def test_number_box_and_theme(browser: Any, lab: tuple[str, str]) -> None:
+    """Typing a number moves the picture as the slider does, and the words follow JupyterLab's theme."""
+    page = open_and_run(browser, lab, "05_1f1b")
+    box = page.locator("input[type=number]").nth(0)
+    box.fill("8")
+    box.press("Enter")
+    wait_for_time(page, pplab.simulate(pplab.one_f_one_b(8, 8), pplab.Costs(hop=0.5)))
+    colour = page.locator(".widget-html svg text").first.evaluate("text => getComputedStyle(text).fill")
+    light = sum(int(c) for c in re.findall(r"\d+", colour)[:3]) > 380
+    assert light == lab[1].endswith("Dark")
+    take_picture(page, "theme", lab)
+    page.close()
+
+
+def take_picture(page: Any, name: str, lab: tuple[str, str]) -> None:
+    """Store what the page shows around its explorer, where PPLAB_SCREENSHOTS names a folder."""
+    if SHOTS:
+        page.locator(".widget-html").first.scroll_into_view_if_needed()
+        page.screenshot(path=f"{SHOTS}/{name}-{lab[1].split()[-1].lower()}.png")
