@@ -116,6 +116,10 @@ class Timeline:
         return repr(self)
 
     def _repr_html_(self) -> str:
+        if len(self) > 20_000:  # as SVG, megabytes
+            from pplab import draw
+
+            return draw.picture(self)._repr_html_()
         from pplab import svg
 
         return svg.as_image(self)

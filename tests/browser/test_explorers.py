@@ -8,25 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import open_and_run
 
 import pplab
 
 NOTEBOOKS = sorted(path.stem for path in (Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-PATIENCE = 90_000  # milliseconds
 SHOTS = os.environ.get("PPLAB_SCREENSHOTS")  # a folder to look at what the tests saw
-
-
-def open_and_run(browser: Any, lab: tuple[str, str], name: str) -> Any:
-    """The notebook's page after "Run All Cells", when the kernel is idle again."""
-    page = browser.new_page(viewport={"width": 1300, "height": 1500})
-    page.goto(f"{lab[0]}/{name}.ipynb?reset")
-    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=PATIENCE)
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_text("Run All Cells", exact=True).click()
-    page.locator("table.pplab-numbers").wait_for(timeout=PATIENCE, state="attached")  # stored outputs have none
-    running = "() => ![...document.querySelectorAll('.jp-InputPrompt')].some(prompt => prompt.innerText.includes('*'))"
-    page.wait_for_function(running, timeout=PATIENCE)
-    return page
 
 
 def numbers(page: Any) -> list[list[str]]:
@@ -53,7 +40,7 @@ def press(page: Any, slider: int, key: str, times: int) -> None:
 @pytest.mark.parametrize("lab", ["JupyterLab Light"], indirect=True)
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_runs_and_explores(browser: Any, lab: tuple[str, str], name: str) -> None:
-    page = open_and_run(browser, lab, name)
+    page = open_and_run(browser, lab[0], name)
     assert page.locator('[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
     assert page.locator(".jp-RenderedHTMLCommon img:not([alt])").count() == 0
     before = numbers(page)
@@ -77,7 +64,7 @@ def test_runs_and_explores(browser: Any, lab: tuple[str, str], name: str) -> Non
 @pytest.mark.parametrize("lab", ["JupyterLab Light", "JupyterLab Dark"], indirect=True)
 def test_number_box_and_theme(browser: Any, lab: tuple[str, str]) -> None:
     """Typing a number moves the picture as the slider does, and the words follow JupyterLab's theme."""
-    page = open_and_run(browser, lab, "05_1f1b")
+    page = open_and_run(browser, lab[0], "05_1f1b")
     box = page.locator("input[type=number]").nth(0)
     box.fill("8")
     box.press("Enter")
