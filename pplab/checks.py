@@ -122,6 +122,26 @@ def _raise_order(s: Schedule, i: int, needed: int) -> NoReturn:
     )
 
 
+def check_pairs(s: Schedule) -> None:
+    """Ops that run as one stand side by side in one row, and an op belongs to one pair at most."""
+    if len(s.paired) != s.num_ops:
+        raise ScheduleError(f"paired has {len(s.paired)} entries for {s.num_ops} ops: give one an op")
+    if s.paired.any():
+        wrong = s.paired & (np.r_[s.device[1:] != s.device[:-1], True] | np.r_[s.paired[1:], False])
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise_no_pair(s, i, i + 1)
+
+
+def raise_no_pair(s: Schedule, a: int, b: int) -> NoReturn:
+    """Say why two ops cannot run as one."""
+    second = s.op(b) if b < s.num_ops else "nothing"
+    raise ScheduleError(
+        f"{s.op(a)} and {second} cannot run as a pair: a pair stands side by side in one row, and an op belongs to "
+        "one pair at most"
+    )
+
+
 def raise_deadlock(s: Schedule, nodes: Nodes, position: np.ndarray) -> NoReturn:
     """Name the cycle of waiting ops: every device of it waits for one that stands behind another wait.
 

@@ -55,9 +55,12 @@ class Costs:
                 object.__setattr__(self, name, half)
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "blocking" and value is not None:
+            if field.name != "blocking" and (value is not None or field.name in ("forward", "hop")):
                 object.__setattr__(self, field.name, _numbers(field.name, value))
-        object.__setattr__(self, "hop", self.hop + _travel(message_bytes, bandwidth))
+        if not isinstance(self.blocking, (bool, np.bool_)):
+            raise ValueError(f"blocking must be True or False, not {self.blocking!r:.60}")
+        if message_bytes is not None or bandwidth is not None:
+            object.__setattr__(self, "hop", _numbers("hop", self.hop + _travel(message_bytes, bandwidth)))
 
     @classmethod
     def per_device(
@@ -85,12 +88,15 @@ class Costs:
 
     def of_ops(self, schedule: Schedule) -> np.ndarray:
         """What each op takes alone, one entry an op. Raises ValueError where a cost does not fit the stages."""
+        names = {"F": "forward", "I": "backward_input", "W": "backward_weight"}
+        if self.backward is not None:
+            names = {"B": "backward"} | names  # first, since I and W may be halves of it
+        each = {k: self._per(name, getattr(self, name), schedule.num_stages, "stage") for k, name in names.items()}
+        each.setdefault("B", each["I"] + each["W"])
         out = np.empty(schedule.num_ops)
-        whole = self.backward_input + self.backward_weight if self.backward is None else self.backward
-        for kind, cost in (("F", self.forward), ("I", self.backward_input), ("W", self.backward_weight), ("B", whole)):
+        for kind, cost in each.items():
             chosen = schedule.is_kind(kind)
-            name = {"F": "forward", "I": "backward_input", "W": "backward_weight", "B": "backward"}[kind]
-            out[chosen] = self._per(name, cost, schedule.num_stages, "stage")[schedule.stage[chosen]]
+            out[chosen] = cost[schedule.stage[chosen]]
         return out
 
     def of_nodes(self, schedule: Schedule) -> np.ndarray:
@@ -125,9 +131,10 @@ def _numbers(name: str, value: Any) -> float | np.ndarray:
     """A cost as a float, or as a read-only array; raises ValueError saying which value is wrong."""
     try:
         array = np.array(value, float)
+        readable = value is not None and np.array(value).dtype.kind in "iufO"  # neither texts nor truth values
     except (TypeError, ValueError):
-        array = np.array("")
-    if array.dtype != float or array.ndim > 1 or isinstance(value, (str, bytes, bool)):
+        readable = False
+    if not readable or array.ndim > 1:
         raise ValueError(f"{name} must be a number or one number a stage, not {value!r:.60}")
     bad = np.flatnonzero(~np.isfinite(array) | (array < 0))
     if len(bad):
@@ -138,8 +145,6 @@ def _numbers(name: str, value: Any) -> float | np.ndarray:
 
 
 def _travel(message_bytes: float | None, bandwidth: float | None) -> float | np.ndarray:
-    if message_bytes is None and bandwidth is None:
-        return 0.0
     if message_bytes is None or bandwidth is None:
         raise ValueError("message_bytes and bandwidth give the hop together: pass both, or neither")
     size, rate = _numbers("message_bytes", message_bytes), _numbers("bandwidth", bandwidth)

@@ -11,7 +11,7 @@ import numpy as np
 
 from pplab.metrics import in_flight, makespan
 from pplab.palette import COMMUNICATION, Theme, theme
-from pplab.svg import describe
+from pplab.svg import describe, in_pair, pair_halves
 from pplab.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -33,19 +33,21 @@ def draw_timeline(
     s, length = t.schedule, makespan(t)
     if ax is None:
         ax = new_axes(height=0.9 + 0.32 * min(s.num_devices, 24), look=look)
-    x0, x1, y = t.start - t.start.min(), t.end - t.start.min(), t.device.astype(float)
+    x0, x1 = t.start - t.start.min(), t.end - t.start.min()
+    tall = np.where(in_pair(t), 0.43, 0.86)
+    y = t.device + np.where(in_pair(t), (pair_halves(t) - 0.5) * 0.43, 0.0)
     ax.barh(np.arange(s.num_devices), length, height=0.86, color=colours.lane, zorder=0)
     for kind in "FBIW":
         chosen = s.is_kind(kind)
         if chosen.any():
-            _add_boxes(ax, x0[chosen], x1[chosen], y[chosen], kind, colours)
+            _add_boxes(ax, x0[chosen], x1[chosen], y[chosen], kind, colours, tall[chosen])
     if (t.send + t.receive).any():
         starts, ends = np.r_[x0 - t.receive, x1], np.r_[x0, x1 + t.send]
-        _add_boxes(ax, starts, ends, np.r_[y, y], COMMUNICATION, colours, height=0.4)
+        _add_boxes(ax, starts, ends, np.r_[t.device, t.device], COMMUNICATION, colours, np.full(2 * len(t), 0.4))
     ax.set(xlim=(0, until or length), ylim=(s.num_devices - 0.5, -0.5), title=title or s.name)
     ax.set_yticks(np.arange(0, s.num_devices, max(1, s.num_devices // 16)))
     ax.set_ylabel("device")
-    _label(ax, t, x0, x1, colours)
+    _label(ax, t, x0, x1, y, colours)
     handles, names = ax.get_legend_handles_labels()
     ax.legend(
         handles,
@@ -65,7 +67,7 @@ def draw_timeline(
 def draw_in_flight(t: Timeline, ax: Axes | None = None, look: str = "light") -> Axes:
     """Draw how many micro-batches each device holds over time, a step line a device, darker for earlier ones.
 
-    ``ax``: where to draw; a new figure of its own unless given. Returns the Axes. Raises ValueError for an unknown look.
+    ``ax``: where to draw; a new figure unless given. Returns the Axes. Raises ValueError for an unknown look.
     """
     import matplotlib
 
@@ -109,7 +111,7 @@ def _new_rows(count: int, height: float, width: float, look: str) -> list[Axes]:
 
 
 def _add_boxes(
-    ax: Axes, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, kind: str, colours: Theme, height: float = 0.86
+    ax: Axes, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, kind: str, colours: Theme, height: np.ndarray
 ) -> None:
     """All boxes of a kind as one collection: a patch a box would take minutes where this takes milliseconds."""
     from matplotlib.collections import PolyCollection
@@ -126,18 +128,18 @@ def _add_boxes(
         ax.add_collection(PolyCollection(list(corners), facecolor="none", edgecolor=ink, linewidth=0, hatch=hatch))
 
 
-def _label(ax: Axes, t: Timeline, x0: np.ndarray, x1: np.ndarray, colours: Theme) -> None:
-    """The micro-batch in each box that is wide enough for it, at most 1,000 of them."""
+def _label(ax: Axes, t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, colours: Theme) -> None:
+    """The micro-batch in each box that has room for the longest, at most 1,000 of them."""
     inches = ax.get_figure().get_size_inches()[0] * 0.9  # type: ignore[union-attr]
     wide = (x1 - x0) / ax.get_xlim()[1] * inches * 72
-    shown = np.flatnonzero(wide > 6.0 * np.char.str_len(t.microbatch.astype("<U9")) + 2)
+    shown = np.flatnonzero(wide > 6.0 * len(str(t.schedule.num_microbatches - 1)) + 2)
     if t.schedule.num_devices > 24 or len(shown) > 1000:
         return
     for i in shown:
         text = colours.kinds[str(t.kind[i])].text
         ax.text(
             (x0[i] + x1[i]) / 2,
-            t.device[i],
+            y[i],
             str(t.microbatch[i]),
             ha="center",
             va="center",

@@ -54,7 +54,7 @@ class _Chains:
         self.start, self.end, self.receive, self.send = (x[lead] for x in (t.start, t.end, t.receive, t.send))
         self.before = np.arange(-1, len(lead) - 1)
         self.before[self.first[:-1]] = -1
-        self.sender = self._last_sender(s.nodes.needs)
+        self.sender = self._last_sender(s.nodes.needs, t.device[lead])
         free = np.where(self.before < 0, self.origin, self.end[self.before] + self.send[self.before])
         idle = self.start - self.receive - free
         self.idle = np.where(idle > self.tolerance, idle, 0.0)
@@ -63,14 +63,15 @@ class _Chains:
         self.travel = np.where(self.waited, self.start - self.receive - self.end[self.sender], 0.0)
         sent = np.where(self.before < 0, 0.0, self.send[self.before])
         self.hop, self.extra = np.zeros((2, len(lead) + 1))  # the last entry is what index −1 finds
-        step = np.where(self.waited, self.travel, sent) + self.receive, _extra_time(t)[lead]
+        step = np.where(self.waited, self.travel, sent) + self.receive, _extra_time(t, lead)
         for running in s.steps:
             source = self.source[running]
             self.hop[running] = self.hop[source] + step[0][running]
             self.extra[running] = self.extra[source] + step[1][running]
 
-    def _last_sender(self, needs: list[np.ndarray]) -> np.ndarray:
-        a, b = needs[0], needs[-1]
+    def _last_sender(self, needs: list[np.ndarray], device: np.ndarray) -> np.ndarray:
+        """The other device's node that a node may have waited for; of two, the one that ended last."""
+        a, b = (np.where((needed >= 0) & (device[needed] != device), needed, -1) for needed in (needs[0], needs[-1]))
         return np.where((b >= 0) & ((a < 0) | (self.end[b] > self.end[a])), b, a)
 
     def ahead(self, chain: np.ndarray, own: np.ndarray, idle: np.ndarray, hop: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -80,19 +81,24 @@ class _Chains:
         return hops, slower, idle - hops - slower
 
 
-def _extra_time(t: Timeline) -> np.ndarray:
-    """What each op's stage takes, on average over its micro-batches, beyond the cheapest stage's pass of that kind."""
+def _extra_time(t: Timeline, lead: np.ndarray) -> np.ndarray:
+    """What each node's stage takes, on average over its micro-batches, beyond the cheapest stage's pass of that kind.
+
+    Like against like: a pair is held against pairs of the same kinds.
+    """
     s = t.schedule
-    extra = np.zeros(s.num_ops)
-    for kind in "FBIW":
-        chosen = s.is_kind(kind)
-        if chosen.any():
-            count = np.bincount(s.stage[chosen], minlength=s.num_stages)
-            total = np.bincount(s.stage[chosen], (t.end - t.start)[chosen], s.num_stages)
-            mean = total / np.maximum(count, 1)
-            least = mean[count > 0].min()
-            extra[chosen] = np.where(mean > least * (1 + 1e-9), mean - least, 0.0)[s.stage[chosen]]
-    return extra
+    pair, second = s.paired[lead], np.minimum(lead + 1, s.num_ops - 1)
+    letters = s.kind.view(np.uint32).astype(int)
+    kinds = letters[lead] + 256 * np.where(pair, letters[second], 0)
+    stages = s.stage[lead] + s.num_stages * np.where(pair, s.stage[second], 0)
+    groups, group, count = np.unique(kinds * s.num_stages**2 + stages, return_inverse=True, return_counts=True)
+    mean = np.bincount(group, (t.end - t.start)[lead]) / count
+    extra = np.zeros(len(groups))
+    for kind in np.unique(kinds):
+        same = groups // s.num_stages**2 == kind
+        least = mean[same].min()
+        extra[same] = np.where(mean[same] > least * (1 + 1e-9), mean[same] - least, 0.0)
+    return extra[group]
 
 
 def critical_path(t: Timeline) -> list[Span]:

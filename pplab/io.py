@@ -107,7 +107,8 @@ def write_chrome_trace(t: Timeline, path: PathLike) -> None:
     for i in np.flatnonzero(s.hops).tolist():
         sender = int(s.needs[i, 0])
         flow = {"name": "message", "cat": "communication", "id": i, "pid": 0}
-        events.append(flow | {"ph": "s", "tid": int(t.device[sender]), "ts": float(t.end[sender]) * 1e6})
+        middle = float(t.start[sender] + t.end[sender]) / 2  # at its end, viewers take the slice that follows
+        events.append(flow | {"ph": "s", "tid": int(t.device[sender]), "ts": middle * 1e6})
         events.append(flow | {"ph": "f", "bp": "e", "tid": int(t.device[i]), "ts": float(t.start[i]) * 1e6})
     Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), encoding="utf-8")
 
@@ -135,7 +136,8 @@ def read_json(path: PathLike) -> Schedule | Timeline:
         data = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise ValueError(f"{path.name} is not JSON, or is cut short: give a file that pplab.write_json wrote") from None
-    if not isinstance(data, dict) or data.get("format") != "pplab/1" or "rows" not in data:
+    right = isinstance(data, dict) and data.get("format") == "pplab/1" and "rows" in data
+    if not right or not isinstance(data.get("pairs", []), list):
         raise ValueError(f"{path.name} holds no schedule of pplab: give a file that pplab.write_json wrote")
     schedule = Schedule(data["rows"], name=data.get("name", path.stem), pairs=data.get("pairs", ()))
     if "start" not in data:

@@ -97,10 +97,7 @@ def lower_bound(schedule: Schedule, costs: Costs | None = None) -> float:
 
 def _ways(s: Schedule, costs: Costs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What must come before each op and after it, were there a device for every op; and its own time."""
-    work, hop = costs.of_ops(s), costs.of_hops(s)
-    node = s.nodes.of_op
-    if s.paired.any():
-        work = np.minimum(work, costs.of_nodes(s)[node])
+    work, hop = costs.of_nodes(s)[s.nodes.of_op], costs.of_hops(s)
     depth = np.select([s.is_kind("F"), s.is_kind("W")], [s.stage, 2 * s.num_stages], 2 * s.num_stages - 1 - s.stage)
     order = np.argsort(depth, kind="stable")
     layers = np.split(order, np.cumsum(np.bincount(depth, minlength=2 * s.num_stages + 1))[:-1])
@@ -113,5 +110,4 @@ def _ways(s: Schedule, costs: Costs) -> tuple[np.ndarray, np.ndarray, np.ndarray
         message, own = s.needs[layer].T
         np.maximum.at(tail, message, tail[layer] + work[layer] + hop[layer])
         np.maximum.at(tail, own, tail[layer] + work[layer])
-        tail[-1] = 0.0
     return head[:-1], tail[:-1], work

@@ -48,7 +48,7 @@ DARK = Theme(
     lane="#2b323a",
     words="#e4e8ec",
     line="#6b7683",
-    kinds=LIGHT.kinds | {"F": Look("#5fa3e0", "#06182b", "", "forward")},
+    kinds=LIGHT.kinds | {"F": Look("#478ccd", "#06182b", "", "forward")},
 )
 THEMES = {"light": LIGHT, "dark": DARK}
 

@@ -7,8 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from pplab.checks import check_pairs, raise_no_pair
 from pplab.needs import find_needs, find_nodes, find_steps
-from pplab.op import Op, Row, ScheduleError, read_rows
+from pplab.op import Op, Row, ScheduleError, read_columns, read_rows
 
 
 class Schedule:
@@ -55,7 +56,7 @@ class Schedule:
         ``paired[i]``: op i runs as one with op i + 1. Raises ScheduleError as the class does.
         """
         self = cls.__new__(cls)
-        self._build(device, stage, kind, microbatch, paired, name)
+        self._build(*read_columns(device, stage, kind, microbatch), paired, name)
         return self
 
     def _build(
@@ -72,6 +73,7 @@ class Schedule:
         self.kind = np.array(kind, "<U1").ravel()
         self.paired = np.zeros(self.num_ops, bool) if paired is None else np.array(paired, bool).ravel()
         self.first = np.searchsorted(self.device, np.arange(self.num_devices + 1))
+        check_pairs(self)
         self.needs = find_needs(self)
         self.nodes = find_nodes(self)
         self.steps = find_steps(self, self.nodes)
@@ -139,12 +141,11 @@ class Schedule:
     def _find_pairs(self, pairs: Iterable[tuple[Op | str, Op | str]]) -> np.ndarray:
         paired = np.zeros(self.num_ops, bool)
         for pair in pairs:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise ScheduleError(f"{pair!r:.60} is not a pair: give two ops, such as ('0F1', '0B0')")
             a, b = (self.find(Op.parse(op) if isinstance(op, str) else op) for op in pair)
-            if b != a + 1 or self.device[a] != self.device[b] or paired[max(a - 1, 0) : b + 1].any():
-                raise ScheduleError(
-                    f"{self.op(a)} and {self.op(b)} cannot run as a pair: a pair stands side by side in one row, "
-                    "and an op belongs to one pair at most"
-                )
+            if b != a + 1:
+                raise_no_pair(self, a, b)
             paired[a] = True
         return paired
 
@@ -193,6 +194,8 @@ def text_grid(schedule: Schedule, start: np.ndarray, end: np.ndarray, most_slots
         for i in range(a, b):
             if start[i] >= shown:
                 break
+            if start[i] == end[i]:  # takes no time, so it has no slot
+                continue
             label = str(schedule.op(i))[skip:]
             together = i > a and schedule.paired[i - 1]
             cells[start[i] : end[i]] = [f"{cells[start[i]]}&{label}" if together else label] + ["-"] * (

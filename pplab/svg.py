@@ -90,12 +90,12 @@ def _boxes(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: f
     """One box an op with a tooltip, or, beyond MOST_BOXES, one path a kind."""
     gap = 1.0 if len(t) and float(np.median(x1 - x0)) > 4 else 0.0
     w = np.maximum(x1 - x0 - gap, 0.3)
-    half = _pair_halves(t)
+    half = pair_halves(t)
     out = []
     for kind in "FBIW":
         chosen = np.flatnonzero(t.schedule.is_kind(kind))
         columns = (x0[chosen].tolist(), (y + half * height / 2)[chosen].tolist(), w[chosen].tolist())
-        tall = np.where(_in_pair(t), height / 2, height)[chosen].tolist()
+        tall = np.where(in_pair(t), height / 2, height)[chosen].tolist()
         if len(t) > MOST_BOXES:
             path = "".join(
                 f"M{a:.2f} {b:.2f}h{c:.2f}v{h:.2f}h-{c:.2f}z" for a, b, c, h in zip(*columns, tall, strict=True)
@@ -118,12 +118,13 @@ def _boxes(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: f
     return "".join(out)
 
 
-def _in_pair(t: Timeline) -> np.ndarray:
+def in_pair(t: Timeline) -> np.ndarray:
+    """Which ops run as one with a neighbour, and so share the height of the row with it."""
     paired = t.schedule.paired
     return paired | np.r_[False, paired[:-1]]
 
 
-def _pair_halves(t: Timeline) -> np.ndarray:
+def pair_halves(t: Timeline) -> np.ndarray:
     """1 for the second op of a pair, which is drawn below the first; 0 otherwise."""
     return np.r_[0, t.schedule.paired[:-1].astype(int)]
 
@@ -152,14 +153,14 @@ def _communication(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, h
 
 
 def _labels(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: float) -> str:
-    """The micro-batch in each box that is wide enough; smaller in a pair, whose ops share the height."""
-    share = np.where(_in_pair(t), height / 2, height)
+    """The micro-batch in each box that has room for the longest; smaller in a pair, whose ops share the height."""
+    share = np.where(in_pair(t), height / 2, height)
     size = np.minimum(12.0, share * 0.7)
-    wide = (x1 - x0) > size * (0.62 * np.char.str_len(t.microbatch.astype("<U9")) + 0.3)
+    wide = (x1 - x0) > size * (0.62 * len(str(t.schedule.num_microbatches - 1)) + 0.3)
     shown = np.flatnonzero(wide & (size >= 8))
     if len(shown) > MOST_BOXES:
         return ""
-    middle = y + (_pair_halves(t) + 0.5) * share + size * 0.36
+    middle = y + (pair_halves(t) + 0.5) * share + size * 0.36
     columns = ((x0 + x1) / 2, middle, size, t.kind, t.microbatch)
     texts = "".join(
         f'<text x="{a:.1f}" y="{b:.1f}" font-size="{z:.1f}" class="{k}t">{m}</text>'

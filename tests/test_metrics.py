@@ -1,0 +1,245 @@
+"""Metrics: papers' figures, slow counts, and every order of tiny schedules."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import drawn, examples, needs, orders, priced, units_of
+
+import pplab
+from pplab import (
+    Costs,
+    Op,
+    Schedule,
+    ScheduleError,
+    Timeline,
+    bubble_fraction,
+    busy_time,
+    in_flight,
+    lower_bound,
+    makespan,
+    peak_in_flight,
+    simulate,
+    utilization,
+)
+
+
+def zero_bubble(d, m, first, lag):
+    """Some forwards first; then in turn a forward, an I and the W of ``lag`` micro-batches ago; then the other Ws."""
+    rows = []
+    for k in range(d):
+        forwards = [Op(k, "F", b) for b in range(m)]
+        row, forwards = forwards[: first(k)], forwards[first(k) :]
+        waiting = []
+        for b in range(m):
+            row += [*forwards[:1], Op(k, "I", b)]
+            waiting.append(Op(k, "W", b))
+            forwards = forwards[1:]
+            if len(waiting) > lag(k):
+                row.append(waiting.pop(0))
+        rows.append(row + waiting)
+    return Schedule(rows)
+
+
+def zb_h1(d, m):
+    """Qi et al. 2024: the warm-up of 1F1B, weights delayed so that no bubble stands behind an I."""
+    return zero_bubble(d, m, lambda k: min(m, d - k - 1), lambda k: k)
+
+
+def zb_h2(d, m):
+    """Qi et al. 2024: twice the warm-up, twice the delay."""
+    return zero_bubble(d, m, lambda k: min(m, 2 * (d - k) - 2), lambda k: 2 * k)
+
+
+# ── Makespan, busy time, shares ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("d", "m", "slots"), [(4, 8, 27), (4, 4, 15), (4, 2, 11), (8, 16, 55)])
+def test_zb_h1_takes_the_slots_on_which_other_tools_agree(d, m, slots):
+    t = simulate(zb_h1(d, m))
+    assert makespan(t) == slots
+    assert peak_in_flight(t).max() == min(d, m)
+
+
+@pytest.mark.parametrize(("d", "m"), [(4, 8), (4, 12), (3, 9), (6, 18)])
+def test_bubble_over_the_span_is_the_zero_bubble_papers(d, m):
+    """Bubbles (p−1)(F+I−W) for H1 and (p−1)(F+I−2W) = 0 for H2, over m(F+I+W) of work; the makespan shows no gain."""
+    h1, h2 = simulate(zb_h1(d, m)), simulate(zb_h2(d, m))
+    assert bubble_fraction(h1, over="span") == pytest.approx((d - 1) / (3 * m + d - 1))
+    assert bubble_fraction(h2, over="span") == pytest.approx(0)
+    assert utilization(h2, over="span") == pytest.approx(1)
+    assert makespan(h1) == makespan(h2) == 3 * m + d - 1
+    assert bubble_fraction(h1) == bubble_fraction(h2) == pytest.approx((d - 1) / (3 * m + d - 1))
+    assert peak_in_flight(h2)[0] == 2 * d - 1
+
+
+def test_another_over_is_refused_by_name():
+    for share in (bubble_fraction, utilization):
+        with pytest.raises(ValueError, match="over is 'time': choose 'makespan' or 'span'"):
+            share(simulate(pplab.gpipe(2, 2)), over="time")
+
+
+def test_a_timeline_without_length_has_no_share():
+    t = simulate(pplab.gpipe(2, 2), Costs(forward=0, backward=0))
+    assert makespan(t) == 0
+    for share in (bubble_fraction, utilization):
+        with pytest.raises(ValueError, match="the timeline has no length"):
+            share(t)
+
+
+def test_makespan_counts_from_the_first_start():
+    t = simulate(pplab.gpipe(2, 2))
+    later = Timeline(t.schedule, t.start + 100, t.end + 100)
+    assert makespan(later) == makespan(t) == 9
+    assert bubble_fraction(later) == bubble_fraction(t)
+
+
+def test_a_pair_is_busy_once():
+    s = Schedule(["0F0 0F1 0B0 0B1"], pairs=[("0F1", "0B0")])
+    assert busy_time(simulate(s, Costs(pair=2.5))).tolist() == [1 + 2.5 + 2]
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9)), min_size=8, max_size=8))
+@examples(100)
+def test_busy_time_is_the_union_of_measured_spans(spans):
+    """Spans of a device in the order of their starts, overlapping or not, against a count of the unit steps covered."""
+    s = pplab.gpipe(1, 4)
+    start, length = np.array(sorted(spans)).T
+    t = Timeline(s, start, start + length, measured=True)
+    covered = {x for a, b in zip(start, length, strict=True) for x in range(a, a + b)}
+    assert busy_time(t).tolist() == [len(covered)]
+
+
+# ── In flight ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def held_at(t, device, moment):
+    """How many a device holds just after a moment: forwards that have started, less backwards that have ended."""
+    return sum(
+        int(span.kind == "F" and span.start <= moment) - int(span.kind in "BW" and span.end <= moment)
+        for span in t
+        if span.device == device
+    )
+
+
+@given(drawn())
+@examples(80)
+def test_in_flight_is_a_slow_count_at_every_moment(d):
+    t = simulate(d.build(), Costs(hop=0.25))
+    for device, peak in enumerate(peak_in_flight(t)):
+        moments, held = in_flight(t, device)
+        assert held.tolist() == [held_at(t, device, moment) for moment in moments]
+        assert peak == max(held)
+        assert (np.diff(moments) > 0).all()
+        assert set(moments) == {s.start if s.kind == "F" else s.end for s in t if s.device == device and s.kind != "I"}
+
+
+def test_in_flight_of_the_chapters_trace():
+    t = simulate(pplab.one_f_one_b(4, 4), Costs(backward=1))
+    assert peak_in_flight(t).tolist() == [4, 3, 2, 1]
+    moments, held = in_flight(t, 0)
+    assert list(zip(moments, held, strict=True)) == [(0, 1), (1, 2), (2, 3), (3, 4), (8, 3), (10, 2), (12, 1), (14, 0)]
+
+
+def test_i_holds_on_until_w():
+    s = Schedule(["0F0 0I0 0F1 0I1 0W0 0W1"])
+    assert peak_in_flight(simulate(s)).tolist() == [2]
+    assert peak_in_flight(simulate(Schedule(["0F0 0I0 0W0 0F1 0I1 0W1"]))).tolist() == [1]
+
+
+def test_a_pair_takes_before_it_gives():
+    rows = ["0F0 0F1 0B0 0F2 0B1 0B2"]
+    assert peak_in_flight(simulate(Schedule(rows))).tolist() == [2]
+    assert peak_in_flight(simulate(Schedule(rows, pairs=[("0B0", "0F2")]))).tolist() == [3]
+
+
+def test_forwards_alone_hold_all():
+    assert peak_in_flight(simulate(Schedule(["0F0 0F1 0F2", "1F0 1F1 1F2"]))).tolist() == [3, 3]
+
+
+# ── Lower bound ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(priced())
+@examples(200)
+def test_no_order_beats_the_lower_bound(case):
+    d, prices = case
+    s, costs = d.build(), Costs(**prices._asdict())
+    assert lower_bound(s, costs) <= makespan(simulate(s, costs)) * (1 + 1e-12)
+
+
+@given(priced())
+@examples(100)
+def test_lower_bound_is_what_it_says(case):
+    """The longest way of a micro-batch; and a device's work, with the least before its first and after its last op."""
+    d, prices = case
+    units = [units_of(row, d.pairs) for row in d.rows]
+    time = {unit: prices.of_unit(unit) for row in units for unit in row}
+    takes = {op: time[unit] for unit in time for op in unit}
+    device = {op: i for i, row in enumerate(d.rows) for op in row}
+    ops = set(device)
+    users = {op: [u for u in ops if op in needs(u, ops)] for op in ops}
+
+    def gap(a, b):
+        return prices.hop[min(a.stage, b.stage)] if device[a] != device[b] else 0.0
+
+    def head(op):
+        return max((head(n) + takes[n] + gap(n, op) for n in needs(op, ops)), default=0.0)
+
+    def tail(op):
+        return max((gap(op, u) + takes[u] + tail(u) for u in users[op]), default=0.0)
+
+    longest = max(head(op) + takes[op] + tail(op) for op in ops)
+    work = [sum(time[unit] for unit in row) for row in units]
+    rows = [min(map(head, row)) + w + min(map(tail, row)) for row, w in zip(d.rows, work, strict=True)]
+    assert lower_bound(d.build(), Costs(**prices._asdict())) == pytest.approx(max(longest, *rows))
+
+
+def test_gpipe_and_1f1b_reach_the_bound_with_equal_stages():
+    for d, m, b in product((1, 2, 4, 8), (1, 2, 8, 16), (1, 2, 2.5)):
+        for build in (pplab.gpipe, pplab.one_f_one_b):
+            s, costs = build(d, m), Costs(1, backward=b)
+            assert lower_bound(s, costs) == makespan(simulate(s, costs)) == (m + d - 1) * (1 + b)
+
+
+def test_lower_bound_with_a_hop_by_hand():
+    """D = 4: a micro-batch's way is 12 + 6h; device 0 works 3M and nothing comes before or after."""
+    for m, h in product((1, 2, 8), (0, 1, 5)):
+        devices = [3 * k + 2 * k * h + 3 * m for k in range(4)]
+        assert lower_bound(pplab.gpipe(4, m), Costs(hop=h)) == max(12 + 6 * h, *devices)
+
+
+TINY = [
+    (["0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1"], Costs()),
+    (["0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1"], Costs(hop=1.5)),
+    (["0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1"], Costs(forward=[1, 3], backward=[2, 1], hop=0.5, blocking=True)),
+    (["0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1", "2F0 2F1 2B0 2B1"], Costs()),
+    (["0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1", "2F0 2F1 2B0 2B1"], Costs(forward=[2, 1, 1], backward=[1, 1, 2], hop=0.5)),
+    (["0F0 1F0 0B0 1B0 0F1 0B1 1F1 1B1"], Costs()),
+    (["0F0 0I0 0W0 0F1 0I1 0W1", "1F0 1I0 1W0 1F1 1I1 1W1"], Costs(backward_weight=0.5, hop=0.25)),
+]
+
+
+@pytest.mark.parametrize(("rows", "costs"), TINY)
+def test_no_order_at_all_beats_the_lower_bound(rows, costs):
+    best, bounds = np.inf, set()
+    for order in product(*(orders([Op.parse(op) for op in row.split()]) for row in rows)):
+        try:
+            s = Schedule(order)
+        except ScheduleError:
+            continue
+        best = min(best, makespan(simulate(s, costs)))
+        bounds.add(lower_bound(s, costs))
+    assert len(bounds) == 1  # it depends on who runs what, not on the order
+    assert bounds.pop() <= best < np.inf
+
+
+def test_the_best_of_all_orders_is_the_bound_with_equal_stages():
+    best = min(
+        makespan(simulate(Schedule(order)))
+        for order in product(*(orders([Op(k, kind, m) for m in (0, 1) for kind in "FB"]) for k in (0, 1)))
+        if order[0][0] == Op(0, "F", 0) and order[1][0] == Op(1, "F", 0) and order[0].index(Op(0, "F", 1)) < 2
+    )
+    assert best == lower_bound(pplab.gpipe(2, 2)) == 9
