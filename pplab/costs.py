@@ -9,6 +9,7 @@ import numpy as np
 
 from pplab.schedule import Schedule
 
+_PASSES = ("forward", "backward_input", "backward_weight", "backward")
 Cost = Any  # a number, or one value a stage (a boundary for hop): anything that NumPy reads as such
 
 
@@ -16,8 +17,9 @@ Cost = Any  # a number, or one value a stage (a boundary for hop): anything that
 class Costs:
     """Time of each pass and hop, in seconds or slots: one unit throughout, and times come out in it.
 
-    A scalar holds for all stages; a sequence gives one value a stage (``hop``: one a boundary between
-    stages k and k + 1, so num_stages − 1 of them).
+    A scalar holds for all stages; a sequence gives one value a stage (``hop`` and ``transfer``: one a boundary
+    between stages k and k + 1, so num_stages − 1 of them). A pass may also be given as a table, a row a
+    stage and a column a micro-batch: layers that route their tokens do not always cost the same.
 
     Parameters
     ----------
@@ -27,15 +29,19 @@ class Costs:
     hop : how long a message travels between two devices. It keeps neither busy; between two stages
         of one device nothing travels.
     message_bytes, bandwidth : bytes of a message, and bytes a second (or a slot) that the link
-        carries one way; their quotient is added to ``hop``.
+        carries one way; their quotient is ``transfer``, and is added to ``hop``.
     blocking : a hop keeps both ends busy instead. The sender is busy for it right after its op; the
         receiver takes it, for as long, before the op that needs it, and may begin as soon as the
         sender does. The sender does not wait for the receiver. This time is communication, not work.
+    links : messages queue instead. There is one link a direction between two devices; it carries one message
+        at a time, in the order in which they were made, and a message occupies it for ``transfer``, all of
+        ``hop`` unless given. What ``hop`` is longer than that is latency, and keeps nothing busy.
 
     Raises
     ------
     ValueError : a cost that is negative, not finite or no number; a bandwidth without message_bytes,
-        or of 0; a sequence whose length is not the schedule's number of stages (when it is used).
+        or of 0; blocking and links together; a transfer longer than the hop; a sequence whose length is not the
+        schedule's number of stages (when it is used).
     """
 
     forward: Cost = 1.0
@@ -45,6 +51,8 @@ class Costs:
     backward: Cost = None
     pair: Cost = None
     blocking: bool = False
+    links: bool = False
+    transfer: Cost = None
     message_bytes: InitVar[float | None] = None
     bandwidth: InitVar[float | None] = None
 
@@ -55,12 +63,21 @@ class Costs:
                 object.__setattr__(self, name, half)
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "blocking" and (value is not None or field.name in ("forward", "hop")):
-                object.__setattr__(self, field.name, _numbers(field.name, value))
-        if not isinstance(self.blocking, (bool, np.bool_)):
-            raise ValueError(f"blocking must be True or False, not {self.blocking!r:.60}")
+            if field.name in ("blocking", "links"):
+                if not isinstance(value, (bool, np.bool_)):
+                    raise ValueError(f"{field.name} must be True or False, not {value!r:.60}")
+            elif value is not None or field.name in ("forward", "hop"):
+                object.__setattr__(self, field.name, _numbers(field.name, value, 2 if field.name in _PASSES else 1))
         if message_bytes is not None or bandwidth is not None:
-            object.__setattr__(self, "hop", _numbers("hop", self.hop + _travel(message_bytes, bandwidth)))
+            transfer = _travel(message_bytes, bandwidth)
+            object.__setattr__(self, "transfer", transfer)
+            object.__setattr__(self, "hop", _numbers("hop", self.hop + transfer))
+        if self.blocking and self.links:
+            raise ValueError("blocking and links are two ways to send a message: choose one of them")
+        if self.transfer is not None and np.any(self.transfer > self.hop):
+            raise ValueError(
+                "transfer is longer than hop: it is the part of the hop in which a message occupies its link"
+            )
 
     @classmethod
     def per_device(
@@ -91,12 +108,12 @@ class Costs:
         names = {"F": "forward", "I": "backward_input", "W": "backward_weight"}
         if self.backward is not None:
             names = {"B": "backward"} | names  # first, since I and W may be halves of it
-        each = {k: self._per(name, getattr(self, name), schedule.num_stages, "stage") for k, name in names.items()}
+        each = {k: self._table(name, getattr(self, name), schedule) for k, name in names.items()}
         each.setdefault("B", each["I"] + each["W"])
         out = np.empty(schedule.num_ops)
         for kind, cost in each.items():
             chosen = schedule.is_kind(kind)
-            out[chosen] = cost[schedule.stage[chosen]]
+            out[chosen] = cost[schedule.stage[chosen], schedule.microbatch[chosen] * (cost.shape[1] > 1)]
         return out
 
     def of_nodes(self, schedule: Schedule) -> np.ndarray:
@@ -105,41 +122,60 @@ class Costs:
         node = schedule.nodes.of_op
         out = np.bincount(node, weights=alone) if schedule.paired.any() else alone
         if self.pair is not None:
-            pair = self._per("pair", self.pair, schedule.num_stages, "stage")
+            pair = _per("pair", self.pair, schedule.num_stages, "stage")
             out[node[schedule.paired]] = pair[schedule.stage[schedule.paired]]
         return out
 
     def of_hops(self, schedule: Schedule) -> np.ndarray:
         """How long the message travels that each op waits for; 0 where none comes from another device."""
-        hop = self._per("hop", self.hop, schedule.num_stages - 1, "boundary between stages")
+        return self._of_messages("hop", self.hop, schedule)
+
+    def of_transfers(self, schedule: Schedule) -> np.ndarray:
+        """How long the message that each op waits for occupies its link (with ``links``); 0 where there is none."""
+        return self._of_messages("transfer", self.hop if self.transfer is None else self.transfer, schedule)
+
+    def _of_messages(self, name: str, cost: float | np.ndarray, schedule: Schedule) -> np.ndarray:
+        each = _per(name, cost, schedule.num_stages - 1, "boundary between stages")
         boundary = schedule.stage - schedule.is_kind("F")
-        return np.where(schedule.hops, np.append(hop, 0.0)[boundary], 0.0)
+        return np.where(schedule.hops, np.append(each, 0.0)[boundary], 0.0)
 
-    @staticmethod
-    def _per(name: str, cost: float | np.ndarray, count: int, of_what: str) -> np.ndarray:
-        if not isinstance(cost, np.ndarray):
-            return np.full(count, cost)
-        if len(cost) != count:
+    def _table(self, name: str, cost: float | np.ndarray, schedule: Schedule) -> np.ndarray:
+        """A pass's cost as a table with a row a stage, and one column or one a micro-batch."""
+        stages, microbatches = schedule.num_stages, schedule.num_microbatches
+        if np.ndim(cost) < 2:
+            return _per(name, cost, stages, "stage")[:, None]
+        if np.shape(cost) != (stages, microbatches):
             raise ValueError(
-                f"{name} has {len(cost)} values, but the schedule has {count}, one a {of_what}: "
-                f"give {count} values, or one number for all"
+                f"{name} is a table of {np.shape(cost)}, but the schedule has {stages} stages and {microbatches} "
+                f"micro-batches: give a row a stage and a column a micro-batch"
             )
-        return cost
+        return np.asarray(cost)
 
 
-def _numbers(name: str, value: Any) -> float | np.ndarray:
+def _per(name: str, cost: float | np.ndarray, count: int, of_what: str) -> np.ndarray:
+    if not isinstance(cost, np.ndarray):
+        return np.full(count, cost)
+    if len(cost) != count:
+        raise ValueError(
+            f"{name} has {len(cost)} values, but the schedule has {count}, one a {of_what}: "
+            f"give {count} values, or one number for all"
+        )
+    return cost
+
+
+def _numbers(name: str, value: Any, most_dimensions: int = 1) -> float | np.ndarray:
     """A cost as a float, or as a read-only array; raises ValueError saying which value is wrong."""
     try:
         array = np.array(value, float)
         readable = value is not None and np.array(value).dtype.kind in "iufO"  # neither texts nor truth values
     except (TypeError, ValueError):
         readable = False
-    if not readable or array.ndim > 1:
+    if not readable or array.ndim > most_dimensions:
         raise ValueError(f"{name} must be a number or one number a stage, not {value!r:.60}")
-    bad = np.flatnonzero(~np.isfinite(array) | (array < 0))
+    bad = np.argwhere(~np.isfinite(array) | (array < 0))
     if len(bad):
-        which = f"{name}[{bad[0]}]" if array.ndim else name
-        raise ValueError(f"{which} is {array.ravel()[bad[0]]:g}: a time must be finite and not negative")
+        which = f"{name}[{', '.join(map(str, bad[0]))}]" if array.ndim else name
+        raise ValueError(f"{which} is {array[tuple(bad[0])]:g}: a time must be finite and not negative")
     array.flags.writeable = False
     return array if array.ndim else float(array)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pplab.metrics import in_flight, makespan
-from pplab.palette import COMMUNICATION, Theme, theme
-from pplab.svg import describe, in_pair, pair_halves
+from pplab.palette import COMMUNICATION, MESSAGE, Theme, theme
+from pplab.svg import describe, in_pair, pair_halves, shows_messages
 from pplab.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -34,9 +34,10 @@ def draw_timeline(
     if ax is None:
         ax = new_axes(height=0.9 + 0.32 * min(s.num_devices, 24), look=look)
     x0, x1 = t.start - t.start.min(), t.end - t.start.min()
-    tall = np.where(in_pair(t), 0.43, 0.86)
-    y = t.device + np.where(in_pair(t), (pair_halves(t) - 0.5) * 0.43, 0.0)
-    ax.barh(np.arange(s.num_devices), length, height=0.86, color=colours.lane, zorder=0)
+    box = 0.64 if shows_messages(t) else 0.86
+    tall = np.where(in_pair(t), box / 2, box)
+    y = t.device + np.where(in_pair(t), (pair_halves(t) - 0.5) * box / 2, 0.0)
+    ax.barh(np.arange(s.num_devices), length, height=box, color=colours.lane, zorder=0)
     for kind in "FBIW":
         chosen = s.is_kind(kind)
         if chosen.any():
@@ -44,6 +45,11 @@ def draw_timeline(
     if (t.send + t.receive).any():
         starts, ends = np.r_[x0 - t.receive, x1], np.r_[x0, x1 + t.send]
         _add_boxes(ax, starts, ends, np.r_[t.device, t.device], COMMUNICATION, colours, np.full(2 * len(t), 0.4))
+    if shows_messages(t):
+        m = t.messages
+        at = t.device[m.sender] + np.where(t.device[m.needed_by] > t.device[m.sender], 0.42, -0.42)
+        shift = t.start.min()
+        _add_boxes(ax, m.departure - shift, m.arrival - shift, at, MESSAGE, colours, np.full(len(at), 0.11))
     ax.set(xlim=(0, until or length), ylim=(s.num_devices - 0.5, -0.5), title=title or s.name)
     ax.set_yticks(np.arange(0, s.num_devices, max(1, s.num_devices // 16)))
     ax.set_ylabel("device")

@@ -12,7 +12,7 @@ import numpy as np
 
 from pplab.op import Op, ScheduleError
 from pplab.schedule import Schedule
-from pplab.timeline import Timeline
+from pplab.timeline import TIMES, Timeline
 
 PathLike = str | os.PathLike[str]
 _PAIR = re.compile(r"\(\s*(\d+[FBIW]\d+)\s*;\s*(\d+[FBIW]\d+)\s*\)\s*OVERLAP_F_B")
@@ -123,7 +123,13 @@ def write_json(value: Schedule | Timeline, path: PathLike) -> None:
         "pairs": [[str(a), str(b)] for a, b in s.pairs],
     }
     if isinstance(value, Timeline):
-        times = ["start", "end", *(name for name in ("receive", "send") if getattr(value, name).any())]
+        usual = {
+            "receive": 0.0 * value.end,
+            "send": 0.0 * value.end,
+            "departure": value.end,
+            "arrival": value.departure,
+        }
+        times = [name for name in TIMES if name not in usual or not np.array_equal(getattr(value, name), usual[name])]
         data["measured"] = value.measured
         data |= {name: getattr(value, name).tolist() for name in times}
     Path(path).write_text(json.dumps(data, indent=1), encoding="utf-8")
@@ -142,5 +148,5 @@ def read_json(path: PathLike) -> Schedule | Timeline:
     schedule = Schedule(data["rows"], name=data.get("name", path.stem), pairs=data.get("pairs", ()))
     if "start" not in data:
         return schedule
-    times = {name: data.get(name) for name in ("start", "end", "receive", "send")}
+    times = {name: data.get(name) for name in TIMES}
     return Timeline(schedule, measured=bool(data.get("measured")), **times)

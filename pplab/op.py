@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 KINDS = "FBIW"
-_OP = re.compile(r"(?<!\S)(\d+)([FBIW])(\d+)(?!\S)")
+_OP = re.compile(r"(\d+)([FBIW])(\d+)")
+_ROW = re.compile(r"[0-9]{1,9}[FBIW][0-9]{1,9}(?: [0-9]{1,9}[FBIW][0-9]{1,9})*")
+_BLANKS = str.maketrans(KINDS, " " * len(KINDS))
 _SPELLINGS = "write pplab.Op(2, 'F', 0), (2, 'F', 0) or '2F0': stage, kind (F, B, I or W), micro-batch"
 _MOST = 2**31  # stages and micro-batches beyond this are typing errors
 _IS_KIND = np.isin(np.arange(128), list(map(ord, KINDS)))
@@ -68,25 +71,22 @@ def read_rows(rows: Iterable[Row]) -> Columns:
 
 
 def _read_row(device: int, ops: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    fields: Sequence[Sequence[Any]] = ()
-    if set(map(type, ops)) == {str}:
-        found = _OP.findall(" ".join(ops))
-        if len(found) == len(ops) and max(map(len, map("".join, found))) < 11:
-            fields = tuple(zip(*found, strict=True))
-            return np.array(fields[0]).astype(np.int64), np.array(fields[1]), np.array(fields[2]).astype(np.int64)
-    elif all(map(_is_triple, ops)):
-        fields = tuple(zip(*ops, strict=True))
-        numbers = set(map(type, fields[0])) | set(map(type, fields[2]))
-        letters = set(map(type, fields[1])) == {str} and set(fields[1]) <= set(KINDS)
-        if letters and all(issubclass(t, (int, np.integer)) and t is not bool for t in numbers):
-            stage, microbatch = np.array(fields[0], object), np.array(fields[2], object)
-            if min(stage.min(), microbatch.min()) >= 0 and max(stage.max(), microbatch.max()) < _MOST:
-                return stage.astype(np.int64), np.array(fields[1]), microbatch.astype(np.int64)
+    types = set(map(type, ops))
+    if types == {str}:
+        text = " ".join(ops)
+        letters = text.encode().translate(None, b"0123456789 ")
+        if len(letters) == len(ops) and _ROW.fullmatch(text):
+            numbers = np.fromstring(text.translate(_BLANKS), np.int64, sep=" ")
+            return numbers[::2], np.frombuffer(letters, "S1").astype("<U1"), numbers[1::2]
+    elif types <= {Op, tuple} and set(map(len, ops)) == {3}:
+        fields = list(chain.from_iterable(ops))
+        stage, kind, microbatch = fields[::3], fields[1::3], fields[2::3]
+        whole = all(issubclass(t, (int, np.integer)) and t is not bool for t in set(map(type, stage + microbatch)))
+        if whole and set(map(type, kind)) == {str} and set(kind) <= set(KINDS):
+            both = np.array([stage, microbatch])
+            if both.dtype == np.int64 and both.min() >= 0 and both.max() < _MOST:
+                return both[0], np.array(kind), both[1]
     return _read_one_by_one(device, ops)
-
-
-def _is_triple(op: Any) -> bool:
-    return isinstance(op, tuple) and len(op) == 3
 
 
 def _read_one_by_one(device: int, ops: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

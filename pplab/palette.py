@@ -28,7 +28,8 @@ class Theme(NamedTuple):
     kinds: dict[str, Look]
 
 
-COMMUNICATION = "C"  # not a kind of op: time in which a blocking hop keeps a device busy
+# Not kinds of op: time in which a blocking hop keeps a device busy, and a message on its way.
+COMMUNICATION, MESSAGE = "C", "M"
 
 LIGHT = Theme(
     page="#ffffff",
@@ -41,6 +42,7 @@ LIGHT = Theme(
         "I": Look("#fbd88a", "#1f1300", "dots", "backward for the input"),
         "W": Look("#79c9b1", "#062b20", "lines", "backward for the weights"),
         COMMUNICATION: Look("#6b7480", "#ffffff", "cross", "sending or receiving"),
+        MESSAGE: Look("#10151a", "#ffffff", "", "message"),
     },
 )
 DARK = Theme(
@@ -48,7 +50,8 @@ DARK = Theme(
     lane="#2b323a",
     words="#e4e8ec",
     line="#6b7683",
-    kinds=LIGHT.kinds | {"F": Look("#478ccd", "#06182b", "", "forward")},
+    kinds=LIGHT.kinds
+    | {"F": Look("#478ccd", "#06182b", "", "forward"), MESSAGE: Look("#ffffff", "#10151a", "", "message")},
 )
 THEMES = {"light": LIGHT, "dark": DARK}
 

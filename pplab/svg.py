@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 
 from pplab.metrics import bubble_fraction, makespan, peak_in_flight
-from pplab.palette import COMMUNICATION, DARK, LIGHT, Theme, theme
+from pplab.palette import COMMUNICATION, DARK, LIGHT, MESSAGE, Theme, theme
 from pplab.timeline import Timeline
 
 MOST_BOXES = 2000  # beyond, one path a kind instead of a box an op, and no tooltips
@@ -52,15 +52,19 @@ def timeline(
     row = min(28.0, max(6.0, 420.0 / s.num_devices))
     height = _TOP + row * s.num_devices + _AXIS
     x0, x1 = _LEFT + (t.start - origin) * scale, _LEFT + (t.end - origin) * scale
-    y = _TOP + t.device * row + row * 0.06
-    body = _lanes(s.num_devices, row, makespan(t) * scale)
-    body += _boxes(t, x0, x1, y, row * 0.88)
-    body += _later_chunks(t, x0, x1, y, row * 0.88)
-    body += _communication(t, x0, x1, y, row * 0.88, scale)
-    body += _labels(t, x0, x1, y, row * 0.88)
+    between = shows_messages(t)
+    tall = row * (0.66 if between else 0.88)
+    y = _TOP + t.device * row + (row - tall) / 2
+    body = _lanes(s.num_devices, row, tall, makespan(t) * scale)
+    body += _boxes(t, x0, x1, y, tall)
+    body += _later_chunks(t, x0, x1, y, tall)
+    body += _communication(t, x0, x1, y, tall, scale)
+    body += _messages(t, origin, scale, row) if between else ""
+    body += _labels(t, x0, x1, y, tall)
     body += _ticks(length, scale, _TOP + row * s.num_devices)
     key = f"{zlib.crc32(repr((s, t.end[-1], width, look, title)).encode()):08x}"
     present = [k for k in "FBIW" if s.is_kind(k).any()] + [COMMUNICATION] * bool((t.send + t.receive).any())
+    present += [MESSAGE] * between
     head = f'<text x="{_LEFT}" y="15" class="txt ttl">{escape(title or s.name)}</text>{_legend(present, width)}'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="p{key}" role="img" viewBox="0 0 {width} {height:.0f}" '
@@ -75,10 +79,28 @@ def as_image(t: Timeline) -> str:
     return f'<img alt="{escape(describe(t))}" src="data:image/svg+xml;base64,{data}">'
 
 
-def _lanes(num_devices: int, row: float, width: float) -> str:
-    every, tall = max(1, int(np.ceil(12 / row))), row * 0.88
+def shows_messages(t: Timeline) -> bool:
+    """Whether the picture has lanes for messages: where some take time and keep no device busy."""
+    return bool(len(t.messages.sender)) and not (t.send + t.receive).any()
+
+
+def _messages(t: Timeline, origin: float, scale: float, row: float) -> str:
+    """Thin bars between the rows: below the sender's row to later devices, above it to earlier ones."""
+    m = t.messages
+    down = t.device[m.needed_by] > t.device[m.sender]
+    y = _TOP + (t.device[m.sender] + np.where(down, 0.86, 0.03)) * row
+    columns = (_LEFT + (m.departure - origin) * scale, y, (m.arrival - m.departure) * scale)
+    path = "".join(
+        f"M{a:.2f} {b:.2f}h{w:.2f}v{row * 0.11:.2f}h-{w:.2f}z"
+        for a, b, w in zip(*(column.tolist() for column in columns), strict=True)
+    )
+    return f'<path class="{MESSAGE}" d="{path}"/>'
+
+
+def _lanes(num_devices: int, row: float, tall: float, width: float) -> str:
+    every, gap = max(1, int(np.ceil(12 / row))), (row - tall) / 2
     return "".join(
-        f'<rect class="lane" x="{_LEFT}" y="{_TOP + (d + 0.06) * row:.2f}" width="{width:.2f}" height="{tall:.2f}"/>'
+        f'<rect class="lane" x="{_LEFT}" y="{_TOP + d * row + gap:.2f}" width="{width:.2f}" height="{tall:.2f}"/>'
         for d in range(num_devices)
     ) + "".join(
         f'<text x="{_LEFT - 8}" y="{_TOP + (d + 0.5) * row + 4:.1f}" text-anchor="end" class="txt">device {d}</text>'

@@ -10,6 +10,8 @@ import numpy as np
 from pplab.op import Op
 from pplab.schedule import Schedule, text_grid
 
+TIMES = ("start", "end", "receive", "send", "departure", "arrival")
+
 
 class Span(NamedTuple):
     """One op with its device and times; the unit is the timeline's."""
@@ -27,6 +29,15 @@ class Span(NamedTuple):
         return Op(self.stage, self.kind, self.microbatch)
 
 
+class Messages(NamedTuple):
+    """Messages between devices, as columns: the ops that send and need them (indices), departure and arrival."""
+
+    sender: np.ndarray
+    needed_by: np.ndarray
+    departure: np.ndarray
+    arrival: np.ndarray
+
+
 class Timeline:
     """A schedule with the start and end of each op, as read-only NumPy columns.
 
@@ -34,6 +45,8 @@ class Timeline:
     strings), ``microbatch``, ``start``, ``end``. Times are in the unit of the costs, or in seconds where
     they were measured. ``receive`` and ``send``: how long the device itself was kept busy by the message
     before the op and after it (0 unless a hop is blocking); the op's own time does not hold them.
+    ``departure`` and ``arrival``: when the message that the op sends leaves and is there (its end, where it sends
+    none or nobody noted it); ``messages`` lists those between devices.
 
     Raises ValueError for a column of the wrong length, a time that is not finite, an op that ends
     before it starts.
@@ -47,6 +60,8 @@ class Timeline:
         receive: Any = None,
         send: Any = None,
         measured: bool = False,
+        departure: Any = None,
+        arrival: Any = None,
     ) -> None:
         self.schedule, self.measured = schedule, measured
         self.device, self.stage, self.kind, self.microbatch = (
@@ -56,6 +71,8 @@ class Timeline:
         times = {"start": start, "end": end, "receive": nothing, "send": nothing}
         times |= {k: v for k, v in (("receive", receive), ("send", send)) if v is not None}
         self.start, self.end, self.receive, self.send = (self._column(name, times[name]) for name in times)
+        self.departure = self.end if departure is None else self._column("departure", departure)
+        self.arrival = self.departure if arrival is None else self._column("arrival", arrival)
         if (self.end < self.start).any():
             i = int(np.argmax(self.end < self.start))
             raise ValueError(f"{schedule.op(i)} ends at {self.end[i]:g}, before it starts at {self.start[i]:g}")
@@ -69,6 +86,15 @@ class Timeline:
             )
         column.flags.writeable = False
         return column
+
+    @property
+    def messages(self) -> Messages:
+        """The messages between devices that take time, in the order of the ops that need them."""
+        needed_by = np.flatnonzero(self.schedule.hops)
+        sender = self.schedule.needs[needed_by, 0]
+        took = self.arrival[sender] > self.departure[sender]
+        sender, needed_by = sender[took], needed_by[took]
+        return Messages(sender, needed_by, self.departure[sender], self.arrival[sender])
 
     def __len__(self) -> int:
         return len(self.start)
@@ -93,9 +119,8 @@ class Timeline:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Timeline):
             return NotImplemented
-        times = ("start", "end", "receive", "send")
         return self.schedule == other.schedule and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in times
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in TIMES
         )
 
     __hash__ = None  # type: ignore[assignment]

@@ -86,7 +86,7 @@ def costs_with(name, value):
         ([True, False], "{} must be a number or one number a stage, not [True, False]"),
         (1j, "{} must be a number or one number a stage, not 1j"),
         ({}, "{} must be a number or one number a stage, not {{}}"),
-        ([[1, 2]], "{} must be a number or one number a stage, not [[1, 2]]"),
+        ([[[1, 2]]], "{} must be a number or one number a stage, not [[[1, 2]]]"),
         ([[1], [1, 2]], "{} must be a number or one number a stage"),
     ],
 )

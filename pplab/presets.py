@@ -1,0 +1,32 @@
+"""Named presets that list what is known when a name is not, and the check of sizes that they all share."""
+
+from collections.abc import Iterable
+from numbers import Integral
+from typing import NoReturn, TypeVar
+
+T = TypeVar("T")
+
+
+class UnknownPresetError(KeyError):
+    """A preset's name that is not known; the message lists those that are."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Presets(dict[str, T]):
+    """Name → preset; an unknown name raises UnknownPresetError, which lists the known ones."""
+
+    def __init__(self, what: str, presets: Iterable[T]) -> None:
+        super().__init__((str(getattr(preset, "name", "")), preset) for preset in presets)
+        self.what = what
+
+    def __missing__(self, name: object) -> NoReturn:
+        raise UnknownPresetError(f"no {self.what} is called {name!r:.60}; known are: {', '.join(self)}")
+
+
+def check_whole(**sizes: object) -> None:
+    """Raise ValueError unless each size is a whole number of at least 1."""
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            raise ValueError(f"{name} is {value!r:.40}: give a whole number of 1 or more")
