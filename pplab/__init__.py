@@ -35,6 +35,7 @@ __all__ = [
     "busy_time",
     "check_environment",
     "critical_path",
+    "draw_grid",
     "draw_in_flight",
     "draw_timeline",
     "eager_1f1b",
@@ -58,22 +59,20 @@ __all__ = [
     "write_torch_csv",
 ]
 
-_LATER = {
-    "draw_in_flight": "draw",
-    "draw_timeline": "draw",
-    "picture": "draw",
-}  # these need Matplotlib, imported when first asked for
+# Imported when first asked for: these drawing functions need Matplotlib, and no reader needs all the modules.
+_DRAW = ("draw_grid", "draw_in_flight", "draw_timeline", "picture")
+_MODULES = ("bars", "batching", "chapter", "draw", "exercises", "hardware", "model", "numeric", "palette", "partition")
 
 
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name in _LATER:
-        return getattr(importlib.import_module(f"pplab.{_LATER[name]}"), name)
-    if name in ("chapter", "draw", "exercises", "numeric", "palette", "widgets"):
+    if name in _DRAW:
+        return getattr(importlib.import_module("pplab.draw"), name)
+    if name in (*_MODULES, "widgets"):
         return importlib.import_module(f"pplab.{name}")
     raise AttributeError(f"module 'pplab' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_LATER]
+    return [*globals(), *_DRAW, *_MODULES, "widgets"]

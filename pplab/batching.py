@@ -65,8 +65,8 @@ def batch_layouts(
 
     ``total_devices``: D · R may not be more. ``micro_batch_size`` and ``num_replicas`` fix B and R. Bubble and
     ``in_flight`` are those of the simulated ``schedule`` (a name of SCHEDULES), at F = 1, B = 2 unless ``costs`` says
-    otherwise: (D − 1)/(M + D − 1) and min(M, D) for 1F1B. Bytes are in_flight · B · T · H · bytes_per_element; with T
-    and H left at 1 they count samples. Sizes that the schedule refuses are left out.
+    otherwise: for 1F1B without ``costs`` by (D − 1)/(M + D − 1) and min(M, D). Bytes are in_flight · B · T · H ·
+    bytes_per_element; with T and H left at 1 they count samples. Sizes that the schedule refuses are left out.
     Raises ValueError where there is no layout, naming the nearest global batch that has one, and for sizes below 1.
     """
     given = {"total_devices": total_devices, "micro_batch_size": micro_batch_size, "num_replicas": num_replicas}
@@ -86,6 +86,27 @@ def batch_layouts(
     tensor = seq_len * hidden_size * bytes_per_element
     layouts = [BatchLayout(m, b, r, *traits[m], traits[m][1] * b * tensor) for m, b, r in sizes if m in traits]
     return sorted(layouts, key=lambda row: (row.bubble, row.activation_bytes, row.num_replicas))
+
+
+def frontier(layouts: Iterable[BatchLayout]) -> list[BatchLayout]:
+    """The layouts worth a choice, the smallest bubble first: none has both a smaller bubble and fewer activation bytes.
+
+    Of those that tie in one of the two, a layout drops out where another with no fewer replicas, so no slower for want
+    of devices, is as good in both and better in something.
+    """
+    kept: list[BatchLayout] = []
+    for row in sorted(set(layouts), key=lambda row: (row.bubble, row.activation_bytes, -row.num_replicas)):
+        if not any(_beats(other, row) for other in kept):  # what beats a row is ahead of it, and one such is kept
+            kept.append(row)
+    return kept
+
+
+def _beats(a: BatchLayout, b: BatchLayout) -> bool:
+    """Whether a is better in both bubble and memory; or as good in both, with no fewer replicas, and better in one."""
+    if a.bubble < b.bubble and a.activation_bytes < b.activation_bytes:
+        return True
+    no_worse = a.bubble <= b.bubble and a.activation_bytes <= b.activation_bytes and a.num_replicas >= b.num_replicas
+    return no_worse and a[2:4] + a[5:] != b[2:4] + b[5:]
 
 
 def measure_matmul(
@@ -142,6 +163,8 @@ def _simulate_each(
             f"{counts[-1]} micro-batches on {num_devices} devices are too many to simulate: fix a larger "
             "micro_batch_size or num_replicas"
         )
+    if schedule == "1f1b" and costs is None:  # as simulated, which the tests check, but quick enough for a slider
+        return {m: (1.0 - m / (m + num_devices - 1), min(m, num_devices)) for m in counts}
     traits: dict[int, tuple[float, int]] = {}
     refusal = ""
     for count in counts:

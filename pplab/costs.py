@@ -57,7 +57,7 @@ class Costs:
     bandwidth: InitVar[float | None] = None
 
     def __post_init__(self, message_bytes: float | None, bandwidth: float | None) -> None:
-        half = 1.0 if self.backward is None else _numbers("backward", self.backward) / 2
+        half = 1.0 if self.backward is None else _numbers("backward", self.backward, 2) / 2
         for name in ("backward_input", "backward_weight"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, half)
@@ -70,10 +70,13 @@ class Costs:
                 object.__setattr__(self, field.name, _numbers(field.name, value, 2 if field.name in _PASSES else 1))
         if message_bytes is not None or bandwidth is not None:
             transfer = _travel(message_bytes, bandwidth)
+            _check_as_many("message_bytes / bandwidth", transfer, self.hop)
             object.__setattr__(self, "transfer", transfer)
             object.__setattr__(self, "hop", _numbers("hop", self.hop + transfer))
         if self.blocking and self.links:
             raise ValueError("blocking and links are two ways to send a message: choose one of them")
+        if self.transfer is not None:
+            _check_as_many("transfer", self.transfer, self.hop)
         if self.transfer is not None and np.any(self.transfer > self.hop):
             raise ValueError(
                 "transfer is longer than hop: it is the part of the hop in which a message occupies its link"
@@ -161,6 +164,14 @@ def _per(name: str, cost: float | np.ndarray, count: int, of_what: str) -> np.nd
             f"give {count} values, or one number for all"
         )
     return cost
+
+
+def _check_as_many(name: str, cost: float | np.ndarray, hop: float | np.ndarray) -> None:
+    if np.ndim(cost) and np.ndim(hop) and np.shape(cost) != np.shape(hop):
+        raise ValueError(
+            f"{name} has {np.size(cost)} values and hop has {np.size(hop)}: "
+            f"both need one a boundary between stages, or one number for all"
+        )
 
 
 def _numbers(name: str, value: Any, most_dimensions: int = 1) -> float | np.ndarray:

@@ -93,6 +93,27 @@ def draw_in_flight(t: Timeline, ax: Axes | None = None, look: str = "light") -> 
     return ax
 
 
+def draw_grid(
+    values: np.ndarray, rows: list[str], columns: list[str], ax: Axes | None = None, look: str = "light"
+) -> Axes:
+    """Draw a table of shares, (rows, columns), as cells that are darker for more, each with its percentage.
+
+    ``ax``: where to draw; a new figure unless given. Returns the Axes. Raises ValueError for an unknown look.
+    """
+    values = np.asarray(values, float)
+    ax = ax or new_axes(height=0.8 + 0.36 * len(rows), width=2.4 + 1.6 * len(columns), look=look)
+    top = max(float(values.max()), 1e-9)
+    ax.imshow(values, cmap="cividis_r", aspect="auto", vmin=0, vmax=1.25 * top)
+    ax.set_xticks(range(len(columns)), columns)
+    ax.set_yticks(range(len(rows)), rows)
+    for (i, j), value in np.ndenumerate(values):
+        ax.text(
+            j, i, f"{value:.1%}", ha="center", va="center", fontsize=9, color="white" if value > 0.6 * top else "black"
+        )
+    ax.tick_params(length=0)
+    return ax
+
+
 def new_axes(height: float = 2.5, width: float = 9.0, look: str = "light") -> Axes:
     """Axes of a new figure, so many inches wide and high, in a theme's colours."""
     return _new_rows(1, height, width, look)[0]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 
 from pplab.model import Layer, TransformerModel
+from pplab.partition import uniform
 from pplab.presets import Presets, check_whole
 
 
@@ -95,6 +97,64 @@ def layer_times(
     """Forward seconds of each layer, (num_layers + 2): what ``partition.optimal`` cuts into stages."""
     layers = model.layers(micro_batch_size, seq_len, bytes_per_element)
     return np.array([accelerator.layer_time(layer, efficiency=efficiency) for layer in layers])
+
+
+class StageAndMessage(NamedTuple):
+    """Seconds of one micro-batch: ``forward`` on a stage, and ``message`` over the link to the next one."""
+
+    forward: float
+    message: float
+
+    @property
+    def ratio(self) -> float:
+        """The message in forwards: below 1 it is there before the sender has computed the next one."""
+        return self.message / self.forward
+
+    @property
+    def hides(self) -> bool:
+        """Whether the message takes less time than a forward, so that a link keeps up with what a stage makes."""
+        return self.message < self.forward
+
+
+def stage_and_message_time(
+    model: TransformerModel,
+    accelerator: Accelerator,
+    link: Link,
+    num_devices: int,
+    micro_batch_size: int = 1,
+    *,
+    efficiency: float,
+    tensor_parallel: int = 1,
+    seq_len: int | None = None,
+) -> StageAndMessage:
+    """Seconds of a stage's forward pass and of the message after it, in bf16, at an equal share of the blocks a device.
+
+    Embedding and head are left out, and num_layers / num_devices blocks need not be whole. tensor_parallel : devices
+    that share each block evenly, without the time that they take to agree. All B · T · H · 2 bytes go over one link.
+    Raises ValueError for more devices than blocks and for sizes that make no sense.
+    """
+    check_whole(num_devices=num_devices, tensor_parallel=tensor_parallel)
+    if num_devices > model.num_layers:
+        raise ValueError(
+            f"num_devices is {num_devices}, but {model.name or 'the model'} has {model.num_layers} blocks and each "
+            f"device needs one: use at most {model.num_layers} devices"
+        )
+    block = model.layers(micro_batch_size, seq_len)[1]
+    share = model.num_layers / num_devices / tensor_parallel
+    forward = share * accelerator.layer_time(block, efficiency=efficiency)
+    return StageAndMessage(forward, link.time(block.boundary_bytes))
+
+
+def naive_split(model: TransformerModel, num_stages: int) -> tuple[int, ...]:
+    """Layers of each stage where only blocks are shared out evenly: the embedding joins the first, the head the last.
+
+    Layers as in ``layer_times``, so ``Partition(naive_split(model, D), layer_times(model, …))`` shows what the ends
+    cost. Raises ValueError where there are fewer blocks than stages.
+    """
+    sizes = list(uniform(model.num_layers, num_stages))
+    sizes[0] += 1
+    sizes[-1] += 1
+    return tuple(sizes)
 
 
 def traffic_per_step(

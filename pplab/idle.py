@@ -54,7 +54,7 @@ class _Chains:
         self.start, self.end, self.receive, self.send = (x[lead] for x in (t.start, t.end, t.receive, t.send))
         self.before = np.arange(-1, len(lead) - 1)
         self.before[self.first[:-1]] = -1
-        self.sender = self._last_sender(s.nodes.needs, t.device[lead])
+        self.sender = _last_sender(t, lead)
         free = np.where(self.before < 0, self.origin, self.end[self.before] + self.send[self.before])
         idle = self.start - self.receive - free
         self.idle = np.where(idle > self.tolerance, idle, 0.0)
@@ -69,16 +69,20 @@ class _Chains:
             self.hop[running] = self.hop[source] + step[0][running]
             self.extra[running] = self.extra[source] + step[1][running]
 
-    def _last_sender(self, needs: list[np.ndarray], device: np.ndarray) -> np.ndarray:
-        """The other device's node that a node may have waited for; of two, the one that ended last."""
-        a, b = (np.where((needed >= 0) & (device[needed] != device), needed, -1) for needed in (needs[0], needs[-1]))
-        return np.where((b >= 0) & ((a < 0) | (self.end[b] > self.end[a])), b, a)
-
     def ahead(self, chain: np.ndarray, own: np.ndarray, idle: np.ndarray, hop: np.ndarray) -> tuple[np.ndarray, ...]:
         """Of ``idle`` time: the part due to hops, to slower stages, and the rest, the chain against its own."""
         hops = np.clip(self.hop[chain] + hop - self.hop[own], 0.0, idle)
         slower = np.clip(self.extra[chain] - self.extra[own], 0.0, idle - hops)
         return hops, slower, idle - hops - slower
+
+
+def _last_sender(t: Timeline, lead: np.ndarray) -> np.ndarray:
+    """The node of another device that each node may have waited for, −1 for none; of two, whose message came last."""
+    s = t.schedule
+    message = np.where(s.hops, s.needs[:, 0], -1)
+    a, b = message[lead], np.where(s.paired[lead], message[np.minimum(lead + 1, s.num_ops - 1)], -1)
+    last = np.where((b >= 0) & ((a < 0) | (t.arrival[b] > t.arrival[a])), b, a)
+    return np.where(last < 0, -1, s.nodes.of_op[last])
 
 
 def _extra_time(t: Timeline, lead: np.ndarray) -> np.ndarray:

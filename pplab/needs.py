@@ -123,6 +123,8 @@ def _walk(nodes: Nodes) -> tuple[list[np.ndarray], np.ndarray]:
                 awake += waiting.pop(i)
             i += 1
         position[device] = i
+    if position != stop:
+        return [], np.array(position)
     level = np.array(slots[:-1])
-    order = np.argsort(level, kind="stable")[np.count_nonzero(level < 0) :]
+    order = np.argsort(level, kind="stable")
     return np.split(order, np.cumsum(np.bincount(level[order]))[:-1]), np.array(position)

@@ -14,6 +14,7 @@ _OP = re.compile(r"(\d+)([FBIW])(\d+)")
 _ROW = re.compile(r"[0-9]{1,9}[FBIW][0-9]{1,9}(?: [0-9]{1,9}[FBIW][0-9]{1,9})*")
 _BLANKS = str.maketrans(KINDS, " " * len(KINDS))
 _SPELLINGS = "write pplab.Op(2, 'F', 0), (2, 'F', 0) or '2F0': stage, kind (F, B, I or W), micro-batch"
+_BLOCK = 1000  # of a row that holds something odd, only such a block takes the slow road
 _MOST = 2**31  # stages and micro-batches beyond this are typing errors
 _IS_KIND = np.isin(np.arange(128), list(map(ord, KINDS)))
 
@@ -70,7 +71,7 @@ def read_rows(rows: Iterable[Row]) -> Columns:
     return device_column, stage, kind, microbatch
 
 
-def _read_row(device: int, ops: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _read_row(device: int, ops: list[Any], begin: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     types = set(map(type, ops))
     if types == {str}:
         text = " ".join(ops)
@@ -86,13 +87,17 @@ def _read_row(device: int, ops: list[Any]) -> tuple[np.ndarray, np.ndarray, np.n
             both = np.array([stage, microbatch])
             if both.dtype == np.int64 and both.min() >= 0 and both.max() < _MOST:
                 return both[0], np.array(kind), both[1]
-    return _read_one_by_one(device, ops)
+    if len(ops) > _BLOCK:
+        blocks = [_read_row(device, ops[i : i + _BLOCK], i) for i in range(0, len(ops), _BLOCK)]
+        joined = [np.concatenate(column) for column in zip(*blocks, strict=True)]
+        return joined[0], joined[1], joined[2]
+    return _read_one_by_one(device, ops, begin)
 
 
-def _read_one_by_one(device: int, ops: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _read_one_by_one(device: int, ops: list[Any], begin: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The slow road, for mixed spellings and for naming the entry that is wrong."""
     read = []
-    for place, op in enumerate(ops):
+    for place, op in enumerate(ops, begin):
         where = f"device {device}, op {place}"
         if not (isinstance(op, str) or (isinstance(op, Sequence) and len(op) == 3)):
             raise ScheduleError(f"{where}: {op!r:.60} is not an op; {_SPELLINGS}")

@@ -143,18 +143,19 @@ class Schedule:
         for pair in pairs:
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise ScheduleError(f"{pair!r:.60} is not a pair: give two ops, such as ('0F1', '0B0')")
-            a, b = (self.find(Op.parse(op) if isinstance(op, str) else op) for op in pair)
+            a, b = (self.find(op) for op in pair)
             if b != a + 1:
                 raise_no_pair(self, a, b)
             paired[a] = True
         return paired
 
-    def find(self, op: Op) -> int:
-        """The index of an op in the columns; raises ScheduleError where the schedule does not run it."""
+    def find(self, op: Op | str) -> int:
+        """The index of an op, such as ``"2F0"``, in the columns; raises ScheduleError where it is not run."""
+        op = Op.parse(op) if isinstance(op, str) else Op(*op)
         stage, kind, microbatch = op
         found = np.flatnonzero((self.stage == stage) & (self.microbatch == microbatch) & self.is_kind(kind))
         if not len(found):
-            raise ScheduleError(f"{Op(*op)} is not in the schedule {self.name}")
+            raise ScheduleError(f"{op} is not in the schedule {self.name}")
         return int(found[0])
 
     def __eq__(self, other: object) -> bool:

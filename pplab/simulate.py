@@ -64,6 +64,7 @@ class _Messages:
             np.bincount(node, x, count) if costs.blocking else np.zeros(count) for x in (received, self.way[:-1])
         )
         self.queue = np.zeros(s.num_ops + 1)  # blocking: a pair sends one message after the other
+        second = second[np.isin(second, sender)]
         self.queue[second] = self.way[second - 1] * costs.blocking
         if costs.blocking:
             self.way = np.zeros_like(self.way)  # who receives may begin when the sender does

@@ -42,10 +42,13 @@ def timeline(
     share one axis; the timeline's own end unless given. ``look``: ``"light"`` or ``"dark"`` with a page of
     that colour, or ``"auto"``: no page, and the colours of the JupyterLab theme, or of the system, around
     it. ``title``: the schedule's name unless given. Boxes carry the micro-batch while it fits, and a
-    tooltip up to 2,000 of them. Raises ValueError for an unknown look or an axis that is too short.
+    tooltip up to 2,000 of them. Raises ValueError for an unknown look, an axis
+    that is too short, a width below 200.
     """
     s, origin = t.schedule, float(t.start.min())
     length = makespan(t) if until is None else float(until)
+    if not width >= 200:
+        raise ValueError(f"width is {width!r:.20}: a picture needs 200 pixels or more")
     if not length >= makespan(t) * (1 - 1e-9) or not np.isfinite(length):
         raise ValueError(f"until is {until}: the axis must reach to the timeline's end at {makespan(t):g}")
     scale = (width - _LEFT - 12) / (length or 1.0)

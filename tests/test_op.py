@@ -132,6 +132,23 @@ def test_columns_that_are_not_ops_are_refused_by_entry(changed, says):
         Schedule.from_columns(**columns(**changed))
 
 
+@pytest.mark.parametrize("odd", ["0X0", (0, "F"), (0, "F", -1), "0F0 0F1"])
+@pytest.mark.parametrize("place", [0, 999, 1000, 2500, 5999])
+@pytest.mark.parametrize("spelled", [str, tuple], ids=["text", "tuples"])
+def test_an_odd_entry_of_a_long_row_is_named_by_its_place(spelled, place, odd):
+    row = list(map(spelled, pplab.gpipe(1, 3000).rows[0]))
+    assert Schedule([row]) == pplab.gpipe(1, 3000)
+    row[place] = odd
+    with pytest.raises(ScheduleError, match=rf"device 0, op {place}: "):
+        Schedule([row])
+
+
+def test_a_long_row_may_mix_spellings():
+    row = list(pplab.gpipe(1, 3000).rows[0])
+    row[2500] = str(row[2500])
+    assert Schedule([row]) == pplab.gpipe(1, 3000)
+
+
 def test_schedule_error_is_a_value_error():
     assert issubclass(ScheduleError, ValueError)
     assert pplab.ScheduleError is ScheduleError

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pplab.palette import COMMUNICATION, DARK, LIGHT, THEMES, theme
+from pplab.palette import COMMUNICATION, DARK, LIGHT, MESSAGE, THEMES, theme
 
 both_themes = pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
 
@@ -58,7 +58,7 @@ def test_the_measures_themselves():
 
 @both_themes
 def test_text_can_be_read(colours):
-    assert set(colours.kinds) == {"F", "B", "I", "W", COMMUNICATION}
+    assert set(colours.kinds) == {"F", "B", "I", "W", COMMUNICATION, MESSAGE}
     for kind, look in colours.kinds.items():
         assert contrast(look.text, look.fill) >= 4.5, kind
     assert contrast(colours.words, colours.page) >= 4.5

@@ -179,6 +179,7 @@ def test_two_devices_that_block_pay_each_message_twice(build, m, h):
     idle = pplab.idle_by_reason(t)
     assert (idle["communication"] == 2 * m * h).all()
     assert (sum(idle.values()) == F + B + 2 * m * h).all()
+    assert build is not pplab.gpipe or (idle["ramp"] + idle["drain"] == F + B).all()
     assert (pplab.busy_time(t) == m * (F + B)).all()
 
 

@@ -1,94 +1,20 @@
-"""The exercises of the notebooks: what is right, computed, and the mistakes that people make, each with its hint."""
+"""The exercises of the notebooks, in their order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
-
+from pplab.chapter import message_bytes
+from pplab.costs import Costs
+from pplab.exercises.kinds import Cut, Function, Number, Rows
+from pplab.hardware import ACCELERATORS, layer_times
 from pplab.metrics import bubble_fraction, makespan, peak_in_flight
-from pplab.op import Op
-from pplab.schedule import Schedule
+from pplab.model import MODELS
+from pplab.partition import optimal
 from pplab.schedules import SCHEDULES
 from pplab.simulate import simulate
 
 _SIZES = [(4, 1), (4, 8), (2, 3), (8, 64), (5, 2)]
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number to find. ``mistakes``: wrong answers that people give, each with the hint for it."""
-
-    right: Callable[[], float]
-    praise: str
-    hint: str
-    mistakes: dict[float, str]
-
-    def find_mistake(self, answer: Any) -> str | None:
-        """The hint for a wrong answer, None for a right one; NotImplementedError for an untouched stub."""
-        if answer is ...:
-            raise NotImplementedError
-        if isinstance(answer, bool) or not isinstance(answer, (int, float, np.number)):
-            return f"the answer is a number, not {answer!r:.40}."
-        if np.isclose(answer, self.right()):
-            return None
-        return next((hint for wrong, hint in self.mistakes.items() if np.isclose(answer, wrong)), self.hint)
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function to write, tried on ``cases``. ``mistakes``: wrong ones that people write, each with its hint."""
-
-    right: Callable[..., float]
-    cases: Sequence[tuple[int, ...]]
-    praise: str
-    hint: str
-    mistakes: dict[Callable[..., float], str]
-
-    def find_mistake(self, answer: Any) -> str | None:
-        """The hint for a wrong function, None for a right one; what the function raises goes through."""
-        if not callable(answer):
-            return "hand in the function itself, without calling it."
-        given = [answer(*case) for case in self.cases]
-        wrong = [case for case, value in zip(self.cases, given, strict=True) if not _close(value, self.right(*case))]
-        if not wrong:
-            return None
-        for mistake, hint in self.mistakes.items():
-            if all(_close(value, mistake(*case)) for case, value in zip(self.cases, given, strict=True)):
-                return hint
-        return f"for {wrong[0]} your function gives {given[self.cases.index(wrong[0])]!r:.40}. {self.hint}"
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A schedule to write as rows: any order is right that has its sizes and does as well as ``goal``."""
-
-    goal: Callable[[], Schedule]
-    praise: str
-    hint: str
-
-    def find_mistake(self, answer: Any) -> str | None:
-        """The hint for rows that fall short, None for good ones; ScheduleError for rows that cannot run."""
-        if answer is ... or any(row is ... or row == "..." for row in answer):
-            raise NotImplementedError
-        goal, schedule = self.goal(), Schedule(answer, name="your rows")
-        sizes = (schedule.num_devices, schedule.num_stages, schedule.num_microbatches)
-        if sizes != (goal.num_devices, goal.num_stages, goal.num_microbatches):
-            return f"your rows have {sizes[0]} devices, {sizes[1]} stages and {sizes[2]} micro-batches; {self.hint}"
-        mine, best = simulate(schedule), simulate(goal)
-        if makespan(mine) > makespan(best):
-            return f"they run, but take {makespan(mine):g} slots where {makespan(best):g} are enough. {self.hint}"
-        held, least = peak_in_flight(mine), peak_in_flight(best)
-        if (held > least).any():
-            k = int(np.argmax(held > least))
-            return f"as quick, but device {k} holds {held[k]} micro-batches where {least[k]} are enough. {self.hint}"
-        return None
-
-
-def _close(value: Any, right: float) -> bool:
-    return isinstance(value, (int, float, np.number)) and bool(np.isclose(value, right))
 
 
 def _step_time(num_devices: int, num_microbatches: int, name: str = "1f1b") -> float:
@@ -104,9 +30,9 @@ def _held(name: str) -> Callable[[int, int, int], float]:
 
 
 _PLACES = [(4, 8, 0), (4, 8, 3), (4, 2, 0), (8, 64, 2), (3, 3, 1)]
-TASKS: dict[str, Number | Function | Rows] = {
+TASKS: dict[str, Number | Function | Rows | Cut] = {
     "first-start": Number(
-        lambda: float(simulate(SCHEDULES["gpipe"](4, 8)).start[SCHEDULES["gpipe"](4, 8).find(Op(3, "F", 0))]),
+        lambda: float(simulate(SCHEDULES["gpipe"](4, 8)).start[SCHEDULES["gpipe"](4, 8).find("3F0")]),
         "The first micro-batch passes three devices before it reaches device 3, one slot each.",
         "Follow micro-batch 0 from device to device: each forward takes one slot.",
         {4: "that is when device 3 has finished its first forward. When did it start?", 1: "that is device 1."},
@@ -116,6 +42,24 @@ TASKS: dict[str, Number | Function | Rows] = {
         "Same work, same devices: only the order changed.",
         "Read both times off the numbers under the pictures, for D = 4, M = 8, backward : forward = 2, no hop.",
         {33: "that is the time of 1F1B itself. How much less than the naive one is it?", 96: "that is the naive time."},
+    ),
+    "message-bytes": Function(
+        message_bytes,
+        [(4, 2048, 12288, 2), (1, 8192, 4096, 2), (2, 512, 1024, 4)],
+        "One number for each token and each of H entries of the hidden state.",
+        "How many tokens does a micro-batch have, how many numbers does each carry, and how many bytes has a number?",
+        {
+            lambda b, t, h, size: b * t * h: "that is how many numbers there are. How many bytes?",
+            lambda b, t, h, size: t * h * size: "that is one sequence. A micro-batch has more.",
+            lambda b, t, h, size: b * t * t * size: "attention scores have T × T entries, but they stay in the stage.",
+            lambda b, t, h, size: 2 * b * t * h * size: "one way only: the gradient is a message of its own.",
+        },
+    ),
+    "last-stage": Number(
+        lambda: float(_best_llama()[-1] - 1),
+        "With the head it is then about as quick as the others.",
+        "Add up: the head is worth nearly two blocks at this length. Try it in the explorer.",
+        {8: "that leaves the head on top of a full share.", 6: "now the other stages have more to do than the last."},
     ),
     "bubble": Function(
         _bubble,
@@ -140,13 +84,36 @@ TASKS: dict[str, Number | Function | Rows] = {
             71: "you divided the idle time by the useful time alone.",
         },
     ),
+    "whole-gradient": Function(
+        lambda gradients, sizes: sum(g * n for g, n in zip(gradients, sizes, strict=True)) / sum(sizes),
+        [((1.0, 3.0), (2, 2)), ((1.0, 3.0), (3, 1)), ((2.0, -1.0, 4.0), (3, 3, 2)), ((5.0,), (7,))],
+        "Each gradient counts by its samples, and equal pieces need no weights.",
+        "Turn each mean back into a sum over its samples; add the sums; divide by all samples.",
+        {
+            lambda gradients, sizes: (
+                sum(gradients) / len(gradients)
+            ): "right for equal pieces. What if one has 3 and one 1?",
+            lambda gradients, sizes: sum(gradients): "that is the sum: as many times too large as there are pieces.",
+            lambda gradients, sizes: sum(g * n for g, n in zip(gradients, sizes, strict=True)): (
+                "the weighted sum is there; now make it a mean again."
+            ),
+        },
+    ),
+    "how-many-microbatches": Number(
+        lambda: 1536 / (2 * 8),
+        "R · M · B = 8 · 96 · 2 = 1,536.",
+        "Solve R · M · B = 1536 for M.",
+        {768: "you left out the replicas.", 192: "you left out the micro-batch size."},
+    ),
     "gpipe-rows": Rows(
         lambda: SCHEDULES["gpipe"](2, 3),
         "A legal GPipe step, in as few slots as there can be.",
         "It takes 2 devices and 3 micro-batches: all forwards first, then all backwards, on both.",
     ),
     "recompute-time": Function(
-        lambda d, m: makespan(simulate(SCHEDULES["gpipe"](d, m), _recomputing())) / _step_time(d, m, "gpipe"),
+        lambda d, m: (
+            makespan(simulate(SCHEDULES["gpipe"](d, m), Costs(forward=1.0, backward=3.0))) / _step_time(d, m, "gpipe")
+        ),
         _SIZES,
         "A third more, whatever D and M are: F + B grows from 3 to 4, and the whole step with it.",
         "A backward now takes F + B. What happens to (M + D − 1)(F + B)?",
@@ -175,10 +142,25 @@ TASKS: dict[str, Number | Function | Rows] = {
             ): "off by one: after the warm-up one more forward comes before the first backward.",
         },
     ),
+    "three-stages": Cut(
+        (3, 1, 1, 2, 2, 1, 1, 4),
+        3,
+        "5 ms each, a third of the whole: nothing can be better.",
+        "Aim for a third of the sum in each, and remember that layers keep their order.",
+    ),
+    "bandwidth": Number(
+        lambda: 201_326_592 / 0.010 / 1e9,
+        "That is less than one direction of any NVLink, and a bit less than one InfiniBand HDR link.",
+        "Bytes divided by seconds, in units of 10⁹.",
+        {
+            2 * 201_326_592 / 0.010 / 1e9: "that adds both directions; the question asks for one way.",
+            8 * 201_326_592 / 0.010 / 1e9: "those are gigabits; a byte has eight.",
+            201_326_592 / 10 / 1e9: "mind the unit: 10 ms are 0.010 s.",
+        },
+    ),
 }
 
 
-def _recomputing() -> Any:
-    from pplab.costs import Costs
-
-    return Costs(forward=1.0, backward=3.0)
+def _best_llama() -> tuple[int, ...]:
+    times = layer_times(MODELS["Llama-3 8B"], ACCELERATORS["A100 80GB"], 1, efficiency=0.5)
+    return optimal(times, 4).sizes

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any, TypeVar
 
 import ipywidgets as w
 
+from pplab.presets import Presets, UnknownPresetError
+
+T = TypeVar("T")
 _LABEL = {"description_width": "150px"}
 
 
@@ -13,10 +18,13 @@ def number(label: str, value: float, low: float, high: float, step: float = 1) -
     """A slider and a number box that follow each other; returns the row to show and the slider to read.
 
     Whole numbers where ``value`` and ``step`` are; the box takes the same range as the slider.
+    Raises ValueError for a value that is no number, not whole where ``step`` is, or out of range.
     """
-    whole = isinstance(value, int) and isinstance(step, int)
+    whole = isinstance(step, int)
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real) or not low <= value <= high:
+        raise ValueError(f"{label} is {value!r:.40}: give a {'whole ' * whole}number from {low:g} to {high:g}")
     slider_type, box_type = (w.IntSlider, w.BoundedIntText) if whole else (w.FloatSlider, w.BoundedFloatText)
-    limits: dict[str, Any] = {"value": value, "min": low, "max": high, "step": step}
+    limits: dict[str, Any] = {"value": int(value) if whole else float(value), "min": low, "max": high, "step": step}
     slider = slider_type(
         **limits, description=label, readout=False, style=_LABEL, layout=w.Layout(width="430px"), tooltip=label
     )
@@ -25,6 +33,33 @@ def number(label: str, value: float, low: float, high: float, step: float = 1) -
     return w.HBox([slider, box]), slider
 
 
+def set_range(row: w.Widget, low: int, high: int, value: int) -> None:
+    """Give a row of ``number`` another range and value: wider first, so that neither part holds the other back."""
+    for part in row.children:
+        part.min, part.max = min(part.min, low), max(part.max, high)
+    row.children[0].value = value
+    for part in row.children:
+        part.min, part.max = low, high
+
+
+def choice(label: str, value: str, options: Iterable[str]) -> w.Widget:
+    """A dropdown with its label before it. Raises ValueError for a value that is none of the options."""
+    known = tuple(options)
+    if value not in known:
+        raise ValueError(f"{label} is {value!r:.60}: choose one of {', '.join(known)}")
+    return w.Dropdown(
+        options=known, value=value, description=label, style=_LABEL, layout=w.Layout(width="430px"), tooltip=label
+    )
+
+
 def switch(label: str, value: bool) -> w.Widget:
     """A checkbox with its label beside it."""
     return w.Checkbox(value=value, description=label, indent=False, tooltip=label)
+
+
+def preset(presets: Presets[T], name: str) -> T:
+    """The preset of that name. Raises ValueError, which lists the known ones, where there is none."""
+    try:
+        return presets[name]
+    except (UnknownPresetError, TypeError) as error:  # TypeError: a name that cannot be looked up, such as a list
+        raise ValueError(str(error)) from None

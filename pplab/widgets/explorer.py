@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import ipywidgets as w
@@ -16,13 +15,15 @@ from pplab.schedules import SCHEDULES
 from pplab.simulate import simulate
 from pplab.timeline import Timeline
 from pplab.widgets.controls import number, switch
+from pplab.widgets.tables import table
 
 
 class Explorer(w.VBox):
     """Sliders for D, M, backward : forward and the hop; below, timelines on one time axis, and their numbers.
 
     Set ``devices.value``, ``microbatches.value``, ``ratio.value``, ``hop.value`` or ``blocking.value`` to move a
-    control from code; ``timelines`` holds what is shown, in forward passes. Raises ValueError for an unknown schedule.
+    control from code; ``timelines`` holds what is shown, in forward passes. Raises ValueError for an unknown schedule
+    and for sizes that the controls do not reach.
     """
 
     def __init__(
@@ -79,10 +80,7 @@ def numbers_table(timelines: list[Timeline]) -> str:
         "most in flight on device 0, 1, …",
         "idle, all devices",
     )
-    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in _numbers(t))}</tr>" for t in timelines)
-    style = "<style>.pplab-numbers td,.pplab-numbers th{padding:2px 12px 2px 0;text-align:left}</style>"
-    cells = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-    return f'{style}<table class="pplab-numbers" role="status"><tr>{cells}</tr>{rows}</table>'
+    return table(head, map(_numbers, timelines))
 
 
 def _numbers(t: Timeline) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import pytest
 from conftest import open_and_run
 
 import pplab
+from pplab.widgets import explore_batches, explore_cuts, explore_links
 
-NOTEBOOKS = sorted(path.stem for path in (Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+OTHERS = ("01_stages", "03_micro_batches", "09_imbalance_and_links")  # with explorers of their own
+PATHS = (Path(__file__).parents[2] / "notebooks").glob("*.ipynb")
+NOTEBOOKS = sorted({path.stem for path in PATHS} - set(OTHERS))
 SHOTS = os.environ.get("PPLAB_SCREENSHOTS")  # a folder to look at what the tests saw
 
 
@@ -81,3 +85,39 @@ def take_picture(page: Any, name: str, lab: tuple[str, str]) -> None:
     if SHOTS:
         page.locator(".widget-html").first.scroll_into_view_if_needed()
         page.screenshot(path=f"{SHOTS}/{name}-{lab[1].split()[-1].lower()}.png")
+
+
+def others() -> dict[str, tuple[Any, Any, int]]:
+    """The other notebooks' explorers as the reader opens them: explorer, control to move, its place on the page."""
+    cuts, batches, links = explore_cuts(), explore_batches(), explore_links("Llama-3 8B", link="Ethernet 100")
+    return {
+        "01_stages": (cuts, cuts.cuts[0], 1),
+        "03_micro_batches": (batches, batches.devices, 1),
+        "09_imbalance_and_links": (links, links.micro_batch_size, 0),
+    }
+
+
+@pytest.mark.parametrize("lab", ["JupyterLab Light"], indirect=True)
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_explorers(browser: Any, lab: tuple[str, str], name: str) -> None:
+    """Three keys on a slider, and the page shows what the same explorer gives in Python."""
+    page = open_and_run(browser, lab[0], name)
+    assert page.locator('[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
+    assert page.locator(".jp-RenderedHTMLCommon img:not([alt])").count() == 0
+    explorer, control, place = others()[name]
+    press(page, place, "ArrowRight", 3)
+    control.value += 3 * control.step
+    expected = re.findall(r"<td[^>]*>(.*?)</td>", explorer.numbers.value)
+    last = page.locator("table.pplab-numbers td", has_text=plain(expected[-1])).last
+    last.wait_for(timeout=15_000)
+    page.wait_for_timeout(300)
+    shown = page.locator("table.pplab-numbers td").all_inner_texts()
+    assert [plain(cell) for cell in expected] == [cell.strip() for cell in shown]
+    assert page.locator('.widget-html svg[role="img"][aria-label]').count() >= 1
+    take_picture(page, name, lab)
+    page.close()
+
+
+def plain(cell: str) -> str:
+    """A table cell's text without tags."""
+    return unescape(re.sub(r"<[^>]*>", "", cell)).strip()

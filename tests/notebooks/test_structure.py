@@ -50,7 +50,7 @@ def test_parts(notebook: nbformat.NotebookNode) -> None:
     assert text.count("**The question:") == 1
     assert "## Summary" in text and "redict" in text
     assert sum("exercises.check(" in cell.source for cell in cells) == 2
-    explorers = [i for i, cell in enumerate(cells) if "widgets.explore(" in cell.source]
+    explorers = [i for i, cell in enumerate(cells) if "widgets.explore" in cell.source]
     assert len(explorers) == 1
     before = cells[explorers[0] - 1]
     assert "<img" in before.outputs[0].data["text/html"], "a stored picture stands before the explorer"

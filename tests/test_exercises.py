@@ -1,0 +1,105 @@
+"""The exercises: stubs are no mistakes, right answers pass, and each mistake meets the hint written for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pplab.exercises import check
+from pplab.exercises.kinds import Cut, Function, Number, Rows
+from pplab.exercises.tasks import TASKS
+
+# Worked out by hand, from the chapter's formulas.
+RIGHT = {
+    "first-start": 3,
+    "time-saved": 8 * 4 * 3 - (8 + 3) * 3,
+    "message-bytes": lambda b, t, h, size: b * t * h * size,
+    "last-stage": 7,
+    "bubble": lambda d, m: (d - 1) / (m + d - 1),
+    "below-ten-percent": 9 * 7 + 1,
+    "whole-gradient": lambda gradients, sizes: sum(g * n for g, n in zip(gradients, sizes, strict=True)) / sum(sizes),
+    "how-many-microbatches": 96,
+    "gpipe-rows": ["0F0 0F1 0F2 0B2 0B1 0B0", "1F0 1F1 1F2 1B2 1B1 1B0"],
+    "recompute-time": lambda d, m: 4 / 3,
+    "1f1b-rows": [
+        "0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3",
+        "1F0 1F1 1B0 1F2 1B1 1F3 1B2 1B3",
+        "2F0 2B0 2F1 2B1 2F2 2B2 2F3 2B3",
+    ],
+    "1f1b-held": lambda d, m, k: min(m, d - k),
+    "three-stages": (3, 3, 2),  # 5 + 5 + 5 ms
+    "bandwidth": 20.13,
+}
+MISTAKES = [
+    (name, i) for name, task in TASKS.items() if isinstance(task, (Number, Function)) for i in range(len(task.mistakes))
+]
+
+
+def untouched():
+    raise NotImplementedError("your turn")
+
+
+STUBS = {Number: ..., Function: lambda *_: untouched(), Rows: ["...", "..."], Cut: [..., ..., ...]}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_right_answer(name, capsys):
+    check(name, RIGHT[name])
+    assert capsys.readouterr().out == f"Right. {TASKS[name].praise}\n"
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_untouched_stub_is_no_mistake(name, capsys):
+    check(name, STUBS[type(TASKS[name])])
+    assert capsys.readouterr().out.startswith("Not done yet:")
+
+
+@pytest.mark.parametrize(("name", "i"), MISTAKES)
+def test_each_mistake_meets_its_hint(name, i, capsys):
+    mistake, hint = list(TASKS[name].mistakes.items())[i]
+    check(name, mistake)
+    assert capsys.readouterr().out == f"Not yet: {hint}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "says"),
+    [
+        ("bubble", lambda d, m: 0.5, "for (4, 1) your function gives 0.5"),
+        ("bubble", 0.75, "hand in the function itself"),
+        ("bubble", lambda d, m: d / 0, "your code stopped with ZeroDivisionError"),
+        ("first-start", "three", "the answer is a number, not 'three'"),
+        ("first-start", 17, "Follow micro-batch 0"),
+        ("gpipe-rows", ["0B0 0F0", "1F0 1B0"], "these rows cannot run. device 0 runs 0B0"),
+        ("gpipe-rows", ["0F0 0B0", "1F0 1B0"], "your rows have 2 devices, 2 stages and 1 micro-batches"),
+        ("gpipe-rows", ["0F0 0B0 0F1 0B1 0F2 0B2", "1F0 1B0 1F1 1B1 1F2 1B2"], "they run, but take 18 slots where 12"),
+        (
+            "1f1b-rows",
+            ["0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3", *RIGHT["1f1b-rows"][1:]],
+            "as quick, but device 0 holds 4 micro-batches where 3 are enough",
+        ),
+        ("three-stages", [4, 4], "2 stages with 8 layers in all"),
+        ("three-stages", [3, 2, 3], "the slowest stage takes 6, and 5 can be reached"),
+    ],
+)
+def test_hints(name, answer, says, capsys):
+    check(name, answer)
+    assert says in capsys.readouterr().out
+
+
+def test_a_solution_is_never_printed(capsys):
+    for name, task in TASKS.items():
+        check(name, STUBS[type(task)])
+        check(name, 12345 if isinstance(task, Number) else lambda *_: 12345)
+    assert "min(m, d - k)" not in capsys.readouterr().out
+
+
+def test_unknown_exercise():
+    with pytest.raises(ValueError, match="no exercise is called 'buble'; there are first-start, "):
+        check("buble", 1)
+
+
+def test_every_exercise_stands_in_a_notebook():
+    text = "".join(path.read_text() for path in (Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+    assert set(re.findall(r'check\(\\"([\w-]+)\\"', text)) == set(TASKS)
