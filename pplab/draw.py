@@ -42,32 +42,26 @@ def draw_timeline(
         chosen = s.is_kind(kind)
         if chosen.any():
             _add_boxes(ax, x0[chosen], x1[chosen], y[chosen], kind, colours, tall[chosen])
+    _add_messages(ax, t, colours)
+    ax.set(xlim=(0, until or length), ylim=(s.num_devices - 0.5, -0.5), ylabel="device")
+    ax.set_yticks(np.arange(0, s.num_devices, max(1, s.num_devices // 16)))
+    ax.set_title(title or s.name, loc="left", fontsize=10, color=colours.words)
+    _label(ax, t, x0, x1, y, colours)
+    ax.legend(ncols=5, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8, labelcolor=colours.words)
+    return ax
+
+
+def _add_messages(ax: Axes, t: Timeline, colours: Theme) -> None:
+    """Time that messages keep devices busy, in their rows; or messages on their way, between the rows."""
+    shift = t.start.min()
     if (t.send + t.receive).any():
-        starts, ends = np.r_[x0 - t.receive, x1], np.r_[x0, x1 + t.send]
-        _add_boxes(ax, starts, ends, np.r_[t.device, t.device], COMMUNICATION, colours, np.full(2 * len(t), 0.4))
-    if shows_messages(t):
+        starts, ends = np.r_[t.start - t.receive, t.end], np.r_[t.start, t.end + t.send]
+        rows = np.r_[t.device, t.device]
+        _add_boxes(ax, starts - shift, ends - shift, rows, COMMUNICATION, colours, np.full(len(rows), 0.4))
+    elif shows_messages(t):
         m = t.messages
         at = t.device[m.sender] + np.where(t.device[m.needed_by] > t.device[m.sender], 0.42, -0.42)
-        shift = t.start.min()
         _add_boxes(ax, m.departure - shift, m.arrival - shift, at, MESSAGE, colours, np.full(len(at), 0.11))
-    ax.set(xlim=(0, until or length), ylim=(s.num_devices - 0.5, -0.5), title=title or s.name)
-    ax.set_yticks(np.arange(0, s.num_devices, max(1, s.num_devices // 16)))
-    ax.set_ylabel("device")
-    _label(ax, t, x0, x1, y, colours)
-    handles, names = ax.get_legend_handles_labels()
-    ax.legend(
-        handles,
-        names,
-        ncols=5,
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-        frameon=False,
-        fontsize=8,
-        labelcolor=colours.words,
-    )
-    ax.set_title(ax.get_title(), loc="left", fontsize=10, color=colours.words)
-    ax.set_title("", loc="center")
-    return ax
 
 
 def draw_in_flight(t: Timeline, ax: Axes | None = None, look: str = "light") -> Axes:
@@ -77,9 +71,9 @@ def draw_in_flight(t: Timeline, ax: Axes | None = None, look: str = "light") -> 
     """
     import matplotlib
 
-    colours = theme(look)
+    colours, shades_of = theme(look), {"light": (0.0, 0.85), "dark": (0.4, 1.0)}
     ax = ax or new_axes(height=2.2, look=look)
-    shades = matplotlib.colormaps["cividis"](np.linspace(0.0, 0.85, t.schedule.num_devices))
+    shades = matplotlib.colormaps["cividis"](np.linspace(*shades_of[look], t.schedule.num_devices))
     for device, shade in enumerate(shades):
         moments, held = in_flight(t, device)
         line = ax.step(

@@ -90,14 +90,3 @@ def _cells(row: BatchLayout, best: bool) -> tuple[str, ...]:
         f"{row.activation_bytes / 1e9:.4g} GB",
         "on the frontier" if best else "",
     )
-
-
-def explore_batches(
-    global_batch: int = 512,
-    num_devices: int = 8,
-    total_devices: int = 64,
-    seq_len: int = 2048,
-    hidden_size: int = 12288,
-) -> BatchExplorer:
-    """Choose a global batch and see the frontier of its layouts (M, B, R); see BatchExplorer."""
-    return BatchExplorer(global_batch, num_devices, total_devices, seq_len, hidden_size)

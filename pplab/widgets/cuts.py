@@ -128,15 +128,3 @@ def pushed(cuts: Sequence[int], place: int) -> list[int]:
 def layers_in_words(names: Sequence[str]) -> str:
     """The first and the last of some layers, such as "embedding to block 7"."""
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-
-
-def explore_cuts(
-    model: str = "Llama-3 8B",
-    num_stages: int = 4,
-    num_microbatches: int = 8,
-    accelerator: str = "A100 80GB",
-    efficiency: float = 0.5,
-    micro_batch_size: int = 1,
-) -> CutExplorer:
-    """Move the cuts of a model of MODELS and see what each stage takes; see CutExplorer."""
-    return CutExplorer(model, num_stages, num_microbatches, accelerator, efficiency, micro_batch_size)

@@ -96,8 +96,3 @@ def _numbers(t: Timeline) -> tuple[str, ...]:
         ", ".join(map(str, held[:16])),
         idle or "none",
     )
-
-
-def explore(*schedules: str, **sizes: Any) -> Explorer:
-    """An Explorer of these schedules, such as ``explore("gpipe", "1f1b", num_devices=4)``; see Explorer."""
-    return Explorer(*schedules, **sizes)

@@ -90,19 +90,3 @@ class LinkExplorer(w.VBox):
 
     def __repr__(self) -> str:
         return "[explorer of links: run this cell to move its sliders]"
-
-
-def explore_links(
-    model: str = "GPT-3 175B",
-    num_devices: int = 8,
-    num_microbatches: int = 16,
-    accelerator: str = "A100 80GB",
-    link: str = "InfiniBand HDR",
-    micro_batch_size: int = 1,
-    tensor_parallel: int = 8,
-    efficiency: float = 0.5,
-) -> LinkExplorer:
-    """Choose a link and B, and see when the message hides behind a forward; see LinkExplorer."""
-    return LinkExplorer(
-        model, num_devices, num_microbatches, accelerator, link, micro_batch_size, tensor_parallel, efficiency
-    )
