@@ -18,7 +18,7 @@ from pplab.io import read_json, read_torch_csv, write_chrome_trace, write_json, 
 from pplab.metrics import bubble_fraction, busy_time, in_flight, lower_bound, makespan, peak_in_flight, utilization
 from pplab.op import Op, ScheduleError
 from pplab.schedule import Schedule
-from pplab.schedules import SCHEDULES, eager_1f1b, gpipe, naive, one_f_one_b
+from pplab.schedules import SCHEDULES, eager_1f1b, gpipe, interleaved_1f1b, naive, one_f_one_b
 from pplab.simulate import simulate
 from pplab.timeline import Timeline
 
@@ -43,6 +43,7 @@ __all__ = [
     "idle_by_reason",
     "idle_gaps",
     "in_flight",
+    "interleaved_1f1b",
     "lower_bound",
     "makespan",
     "naive",

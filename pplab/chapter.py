@@ -63,12 +63,16 @@ def stage_bytes(num_parameters: float, num_stages: int, bytes_per_parameter: flo
     return bytes_per_parameter * num_parameters / num_stages
 
 
-def bubble_formula(num_devices: int, num_microbatches: int, schedule: str = "1f1b") -> float:
-    """(D − 1) / (M + D − 1): the bubble fraction of GPipe and 1F1B with equal stages and no hop; naive's is 1 − 1/D."""
-    check_sizes(num_devices=num_devices, num_microbatches=num_microbatches)
-    if schedule not in ("naive", "gpipe", "1f1b", "eager-1f1b"):
-        raise ValueError(f"the formula holds for naive, gpipe, 1f1b and eager-1f1b, not for {schedule!r:.40}")
-    at_once = 1 if schedule == "naive" else num_microbatches
+def bubble_formula(num_devices: int, num_microbatches: int, schedule: str = "1f1b", num_chunks: int = 1) -> float:
+    """(D − 1) / (V · M + D − 1): the bubble fraction with equal stages and no hop; naive's is 1 − 1/D.
+
+    GPipe's and 1F1B's with one chunk a device, interleaved 1F1B's with V = ``num_chunks`` and M ≥ D.
+    """
+    check_sizes(num_devices=num_devices, num_microbatches=num_microbatches, num_chunks=num_chunks)
+    known = ("naive", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b")
+    if schedule not in known:
+        raise ValueError(f"there is a formula for {', '.join(known)}, not for {schedule!r:.40}")
+    at_once = 1 if schedule == "naive" else num_chunks * num_microbatches
     return (num_devices - 1) / (at_once + num_devices - 1)
 
 

@@ -1,6 +1,7 @@
 """Every schedule of SCHEDULES over a grid of sizes, without a word about any of them; then what is known of each."""
 
 import inspect
+import itertools
 import json
 import re
 from collections import Counter
@@ -106,7 +107,7 @@ def test_the_picture_in_the_docstring_is_right(name):
     picture = re.findall(r"device \d+ +(.+)", inspect.getdoc(SCHEDULES[name]))
     cells = [line.split() for line in picture]
     if cells:
-        m = 1 + max(int(cell[1:]) for row in cells for cell in row if cell != ".")
+        m = 1 + max(int(re.split("[FBIW]", cell)[1]) for row in cells for cell in row if cell != ".")
         t = simulate(SCHEDULES[name](len(cells), m), Costs(backward=1))
         shown = [[cell for cell in line.split()[2:]] for line in str(t).splitlines()[1:]]
         assert cells == shown
@@ -237,3 +238,35 @@ def test_a_stage_one_fifth_slower_costs_a_tenth_of_few_micro_batches_and_a_fifth
             t = simulate(SCHEDULES[name](4, m), Costs(forward=F * factor, backward=B * factor))
             more = makespan(t) / ((m + 3) * (F + B)) - 1
             assert least <= round(more, 2) <= most, (name, slow)
+
+
+# ── Interleaving ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_interleaved_rows_are_pytorchs():
+    for case, recorded in json.loads((ORDERS / "Interleaved1F1B.json").read_text())["cases"].items():
+        d, m, v = (int(part[1:]) for part in case.split("_"))
+        rows = [[op for op in rank.split() if op != "."] for rank in recorded["ranks"]]
+        assert [list(map(str, row)) for row in pplab.interleaved_1f1b(d, m, num_chunks=v).rows] == rows, case
+
+
+@pytest.mark.parametrize("short_warm_up", [False, True])
+def test_interleaved_takes_the_time_of_its_formula_for_every_m(short_warm_up):
+    """(F + B)(V·M + D − 1) slots of a chunk for M ≥ D: the bubble is (D − 1)/(V·M + D − 1)."""
+    for d, m, v in itertools.product(range(1, 7), range(1, 30), range(1, 5)):
+        t = simulate(pplab.interleaved_1f1b(d, m, num_chunks=v, short_warm_up=short_warm_up))
+        if m >= d:
+            assert makespan(t) == 3 * (v * m + d - 1)
+            assert bubble_fraction(t) == pytest.approx(pplab.chapter.bubble_formula(d, m, "interleaved-1f1b", v))
+
+
+def test_interleaved_holds_what_its_warm_up_says():
+    for d, m, v in itertools.product(range(1, 7), range(1, 20), range(1, 5)):
+        largest = -(-m // max(1, m // d))
+        held = [min(v * m, 2 * (d - k - 1) + (v - 1) * largest + 1) for k in range(d)]
+        assert peak_in_flight(simulate(pplab.interleaved_1f1b(d, m, num_chunks=v))).tolist() == held
+
+
+def test_interleaved_with_one_chunk_holds_as_eager_1f1b():
+    """V = 1 leaves the doubled warm-up only."""
+    assert pplab.interleaved_1f1b(4, 8, num_chunks=1) == pplab.eager_1f1b(4, 8)

@@ -4,6 +4,7 @@ import numpy as np
 
 from pplab.schedule import Schedule
 from pplab.schedules._sizes import check_one_chunk, check_sizes
+from pplab.schedules._turns import take_turns
 
 
 def one_f_one_b(num_devices: int, num_microbatches: int, num_chunks: int = 1) -> Schedule:
@@ -35,16 +36,9 @@ def eager_1f1b(num_devices: int, num_microbatches: int, num_chunks: int = 1) -> 
 
 
 def _warmed_up(name: str, num_devices: int, num_microbatches: int, num_chunks: int, ahead: int) -> Schedule:
-    """Warm-up of ``ahead`` forwards for each device that follows, then one forward and one backward in turn."""
+    """Warm-up of ``ahead`` forwards for each device that follows."""
     check_sizes(num_devices=num_devices, num_microbatches=num_microbatches)
     check_one_chunk(name, num_chunks)
-    device, m = np.arange(num_devices)[:, None], np.arange(num_microbatches)
-    warm_up = np.minimum(num_microbatches, ahead * (num_devices - device - 1))
-    forward_at = np.where(m < warm_up, m, 2 * m - warm_up)  # a forward's place in the row …
-    backward_at = np.minimum(warm_up + 2 * m + 1, num_microbatches + m)  # … and a backward's
-    kind = np.full((num_devices, 2 * num_microbatches), "B")
-    microbatch = np.empty(kind.shape, int)
-    kind[device, forward_at] = "F"
-    microbatch[device, forward_at] = microbatch[device, backward_at] = m
-    device = np.repeat(np.arange(num_devices), 2 * num_microbatches)
-    return Schedule.from_columns(device, device, kind, microbatch, name=name)
+    microbatches = np.arange(num_microbatches)
+    passes = np.stack([0 * microbatches, microbatches])
+    return take_turns(name, ahead * np.arange(num_devices)[::-1], passes, passes)

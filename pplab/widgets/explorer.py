@@ -58,9 +58,9 @@ class Explorer(w.VBox):
     def _show(self, _change: Any = None) -> None:
         """Simulate what the controls say, and put the pictures and numbers in place."""
         backward = self.ratio.value + (1.0 if self.recompute.value else 0.0)
-        costs = Costs(forward=1.0, backward=backward, hop=self.hop.value, blocking=self.blocking.value)
         built = [SCHEDULES[name](self.devices.value, self.microbatches.value) for name in self.schedules]
-        self.timelines = [simulate(schedule, costs) for schedule in built]
+        messages = {"hop": self.hop.value, "blocking": self.blocking.value}
+        self.timelines = [simulate(s, Costs.per_device(s, 1.0, backward, **messages)) for s in built]
         until = max(map(makespan, self.timelines))
         for html, t in zip(self.pictures, self.timelines, strict=True):
             html.value = svg.timeline(t, until=until)
@@ -87,7 +87,7 @@ def _numbers(t: Timeline) -> tuple[str, ...]:
     s = t.schedule
     held = peak_in_flight(t).tolist()
     idle = ", ".join(f"{reason} {time.sum():.4g}" for reason, time in idle_by_reason(t).items() if time.any())
-    formula = bubble_formula(s.num_devices, s.num_microbatches, s.name)
+    formula = bubble_formula(s.num_devices, s.num_microbatches, s.name, s.num_stages // s.num_devices)
     return (
         s.name,
         f"{makespan(t):.5g}",

@@ -1,0 +1,32 @@
+"""Interleaved 1F1B: several chunks of the model on each device (Narayanan et al. 2021, section 2.2)."""
+
+import numpy as np
+
+from pplab.schedule import Schedule
+from pplab.schedules._sizes import check_sizes
+from pplab.schedules._turns import take_turns
+
+
+def interleaved_1f1b(
+    num_devices: int, num_microbatches: int, num_chunks: int = 2, short_warm_up: bool = False
+) -> Schedule:
+    """1F1B over V chunks a device: the ramp is V times shorter, for V times the messages and more memory.
+
+        device 0   0F0 0F1 2F0 2F1  .  2B0  .  2B1 0B0 0B1
+        device 1    .  1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1  .
+
+    Chunk c of device k is stage c · D + k. Micro-batches go in M // D groups of near-equal size, larger ones
+    first (one group where M < D): a group passes all chunks before the next one starts. Device k warms up with
+    2(D − k − 1) + (V − 1) · G forwards, G the largest group, as Megatron-LM does; ``short_warm_up`` leaves the
+    doubling out: less is held, and a hop costs more. Any M; PyTorch's order where it takes M.
+    Raises ValueError for sizes below 1.
+    """
+    check_sizes(num_devices=num_devices, num_microbatches=num_microbatches, num_chunks=num_chunks)
+    groups = np.array_split(np.arange(num_microbatches), max(1, num_microbatches // num_devices))
+    chunks = np.arange(num_chunks)
+    forward, backward = (
+        np.concatenate([np.stack([np.repeat(order, len(g)), np.tile(g, num_chunks)]) for g in groups], axis=1)
+        for order in (chunks, chunks[::-1])
+    )
+    ahead = (1 if short_warm_up else 2) * np.arange(num_devices)[::-1] + (num_chunks - 1) * len(groups[0])
+    return take_turns("interleaved-1f1b", ahead, forward, backward)
