@@ -79,6 +79,13 @@ def test_each_mistake_meets_its_hint(name, i, capsys):
             ["0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3", *RIGHT["1f1b-rows"][1:]],
             "as quick, but device 0 holds 4 micro-batches where 3 are enough",
         ),
+        (
+            "gpipe-rows",
+            ["0F0 0F1 0F2 0B0 0B1 0B2", "1F0 1B0 1F1 1B1 1F2 1B2"],
+            "device 1 runs a backward before its last",
+        ),
+        ("three-stages", 3, "give a list of 3 whole numbers, not 3"),
+        ("three-stages", ["3", "3", "2"], "give 3 whole numbers"),
         ("three-stages", [4, 4], "2 stages with 8 layers in all"),
         ("three-stages", [3, 2, 3], "the slowest stage takes 6, and 5 can be reached"),
     ],

@@ -23,7 +23,7 @@ def check(name: str, answer: Any) -> None:
             f"Right. {TASKS[name].praise}" if (hint := TASKS[name].find_mistake(answer)) is None else f"Not yet: {hint}"
         )
     except NotImplementedError:
-        print("Not done yet: replace the dots with your answer, then run both cells.")
+        print("Not done yet: put your answer in place of the dots, or of the raise line, then run both cells.")
     except ScheduleError as error:
         print(f"Not yet: these rows cannot run. {error}")
     except Exception as error:

@@ -32,9 +32,9 @@ class Number:
             raise NotImplementedError
         if isinstance(answer, bool) or not isinstance(answer, (int, float, np.number)):
             return f"the answer is a number, not {answer!r:.40}."
-        if np.isclose(answer, self.right(), rtol=1e-3):
+        if np.isclose(answer, self.right(), rtol=5e-3):
             return None
-        return next((hint for wrong, hint in self.mistakes.items() if np.isclose(answer, wrong, rtol=1e-3)), self.hint)
+        return next((hint for wrong, hint in self.mistakes.items() if np.isclose(answer, wrong, rtol=5e-3)), self.hint)
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,15 @@ class Function:
 
 @dataclass(frozen=True)
 class Rows:
-    """A schedule to write as rows: any order is right that has its sizes and does as well as ``goal``."""
+    """A schedule to write as rows: any order is right that has its sizes and does as well as ``goal``.
+
+    ``forwards_first``: no forward may follow a backward on a device.
+    """
 
     goal: Callable[[], Schedule]
     praise: str
     hint: str
+    forwards_first: bool = False
 
     def find_mistake(self, answer: Any) -> str | None:
         """The hint for rows that fall short, None for good ones; ScheduleError for rows that cannot run."""
@@ -80,6 +84,9 @@ class Rows:
         mine, best = simulate(schedule), simulate(goal)
         if makespan(mine) > makespan(best):
             return f"they run, but take {makespan(mine):g} slots where {makespan(best):g} are enough. {self.hint}"
+        mixed = [k for k, row in enumerate(schedule.rows) if "BF" in "".join(op.kind for op in row)]
+        if self.forwards_first and mixed:
+            return f"as quick, but device {mixed[0]} runs a backward before its last forward. {self.hint}"
         held, least = peak_in_flight(mine), peak_in_flight(best)
         if (held > least).any():
             k = int(np.argmax(held > least))
@@ -98,9 +105,13 @@ class Cut:
 
     def find_mistake(self, answer: Any) -> str | None:
         """The hint for a wrong cut, None for a best one; NotImplementedError for an untouched stub."""
-        if answer is ... or any(size is ... for size in answer):
+        if not isinstance(answer, (list, tuple)):
+            return f"give a list of {self.num_stages} whole numbers, not {answer!r:.40}."
+        if any(size is ... for size in answer):
             raise NotImplementedError
         sizes = tuple(answer)
+        if not all(isinstance(size, int) for size in sizes):
+            return f"give {self.num_stages} whole numbers, how many layers each stage has."
         if len(sizes) != self.num_stages or sum(sizes) != len(self.times):
             return (
                 f"{len(sizes)} stages with {sum(sizes)} layers in all; it takes {self.num_stages} stages that share "

@@ -29,7 +29,7 @@ def _held(name: str) -> Callable[[int, int, int], float]:
     return lambda d, m, k: float(peak_in_flight(simulate(SCHEDULES[name](d, m)))[k])
 
 
-_PLACES = [(4, 8, 0), (4, 8, 3), (4, 2, 0), (8, 64, 2), (3, 3, 1)]
+_PLACES = [(4, 8, 0), (4, 8, 3), (4, 2, 0), (4, 2, 1), (4, 2, 2), (8, 64, 2), (3, 3, 1)]
 TASKS: dict[str, Number | Function | Rows | Cut] = {
     "first-start": Number(
         lambda: float(simulate(SCHEDULES["gpipe"](4, 8)).start[SCHEDULES["gpipe"](4, 8).find("3F0")]),
@@ -40,7 +40,7 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
     "time-saved": Number(
         lambda: _step_time(4, 8, "naive") - _step_time(4, 8),
         "Same work, same devices: only the order changed.",
-        "Read both times off the numbers under the pictures, for D = 4, M = 8, backward : forward = 2, no hop.",
+        "Print pplab.makespan(naive) and pplab.makespan(pipeline), and take one from the other.",
         {33: "that is the time of 1F1B itself. How much less than the naive one is it?", 96: "that is the naive time."},
     ),
     "message-bytes": Function(
@@ -58,8 +58,11 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
     "last-stage": Number(
         lambda: float(_best_llama()[-1] - 1),
         "With the head it is then about as quick as the others.",
-        "Add up: the head is worth nearly two blocks at this length. Try it in the explorer.",
-        {8: "that leaves the head on top of a full share.", 6: "now the other stages have more to do than the last."},
+        "Count the head in blocks, 1.84. The slowest of the other three has 9: how many fit beside the head?",
+        {
+            8: "that leaves the head on top of a full share.",
+            6: "as quick, but the last stage could take one block more before it becomes the slowest.",
+        },
     ),
     "bubble": Function(
         _bubble,
@@ -71,6 +74,7 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
                 (d - 1) / m
             ): "you divide the idle time by the useful time. The bubble is its share of the whole.",
             lambda d, m: 1 - (d - 1) / (m + d - 1): "that is the utilisation; the bubble is the rest.",
+            lambda d, m: 100 * (d - 1) / (m + d - 1): "a share from 0 to 1, please, not per cent.",
             lambda d, m: d / (m + d): "off by one: a device waits for the others, not for itself.",
             lambda d, m: (d - 1) / (2 * m + d - 1): "you count the ramp but not the drain, and forwards and backwards.",
         },
@@ -109,6 +113,7 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
         lambda: SCHEDULES["gpipe"](2, 3),
         "A legal GPipe step, in as few slots as there can be.",
         "It takes 2 devices and 3 micro-batches: all forwards first, then all backwards, on both.",
+        forwards_first=True,
     ),
     "recompute-time": Function(
         lambda d, m: (
@@ -136,6 +141,7 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
         {
             lambda d, m, k: m: "that is GPipe: it holds every micro-batch.",
             lambda d, m, k: d: "that is the bound for the whole pipeline's first device. Later devices hold less.",
+            lambda d, m, k: min(m, d) - k: "right for M ≥ D. With D = 4 and M = 2, how many does device 1 hold?",
             lambda d, m, k: d - k: "right while M ≥ D − k. What if there are fewer micro-batches than that?",
             lambda d, m, k: min(
                 m, d - k - 1
@@ -156,6 +162,7 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
             2 * 201_326_592 / 0.010 / 1e9: "that adds both directions; the question asks for one way.",
             8 * 201_326_592 / 0.010 / 1e9: "those are gigabits; a byte has eight.",
             201_326_592 / 10 / 1e9: "mind the unit: 10 ms are 0.010 s.",
+            201_326_592 / 0.010: "in GB/s, please.",
         },
     ),
 }
