@@ -37,8 +37,11 @@ __all__ = [
     "critical_path",
     "draw_grid",
     "draw_in_flight",
+    "draw_memory",
+    "draw_memory_trace",
     "draw_timeline",
     "eager_1f1b",
+    "estimate_memory",
     "gpipe",
     "idle_by_reason",
     "idle_gaps",
@@ -60,20 +63,43 @@ __all__ = [
     "write_torch_csv",
 ]
 
-# Imported when first asked for: these drawing functions need Matplotlib, and no reader needs all the modules.
-_DRAW = ("draw_grid", "draw_in_flight", "draw_timeline", "picture")
-_MODULES = ("bars", "batching", "chapter", "draw", "exercises", "hardware", "model", "numeric", "palette", "partition")
+# Imported when first asked for: drawing needs Matplotlib, and no reader needs all the modules.
+_LATER = {
+    "draw_grid": "draw",
+    "draw_in_flight": "draw",
+    "draw_memory": "memory_figures",
+    "draw_memory_trace": "memory_figures",
+    "draw_timeline": "draw",
+    "estimate_memory": "memory",
+    "picture": "draw",
+}
+_MODULES = (
+    "bars",
+    "batching",
+    "chapter",
+    "draw",
+    "exercises",
+    "hardware",
+    "memory",
+    "memory_figures",
+    "model",
+    "numeric",
+    "palette",
+    "partition",
+    "planner",
+    "widgets",
+)
 
 
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name in _DRAW:
-        return getattr(importlib.import_module("pplab.draw"), name)
-    if name in (*_MODULES, "widgets"):
+    if name in _LATER:
+        return getattr(importlib.import_module(f"pplab.{_LATER[name]}"), name)
+    if name in _MODULES:
         return importlib.import_module(f"pplab.{name}")
     raise AttributeError(f"module 'pplab' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_DRAW, *_MODULES, "widgets"]
+    return [*globals(), *_LATER, *_MODULES]

@@ -83,9 +83,8 @@ def _costs(schedule: Schedule, options: argparse.Namespace) -> Costs:
 def _trace(options: argparse.Namespace) -> None:
     schedule = _build(options.schedule, options)
     t = simulate(schedule, _costs(schedule, options))
-    print(t)
-    held = ", ".join(map(str, peak_in_flight(t).tolist()))
-    print(f"\nmakespan {makespan(t):.6g}, bubble {bubble_fraction(t):.1%}, most micro-batches in flight: {held}")
+    share, held = bubble_fraction(t), ", ".join(map(str, peak_in_flight(t).tolist()))
+    print(f"{t}\n\nmakespan {makespan(t):.6g}, bubble {share:.1%}, most micro-batches in flight: {held}")
     if options.csv:
         write_torch_csv(schedule, options.csv)
     if options.trace:
@@ -97,16 +96,19 @@ def _trace(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    names = options.schedules or list(SCHEDULES)
-    built = [_build(name, options) for name in names]
-    print(f"{'schedule':14} {'makespan':>9} {'bubble':>7} {'of best':>7}  most in flight on device 0, 1, …")
+    built = [_build(name, options) for name in options.schedules or SCHEDULES]
+    wide = max(len(name) for name in ("schedule", *(schedule.name for schedule in built)))
+    several = any(schedule.num_stages > schedule.num_devices for schedule in built)
+    counted = "in flight on device 0, 1, …" + " (chunks, where a device has several stages)" * several
+    lines = [f"{'schedule':{wide}} {'makespan':>9} {'bubble':>7} {'of best':>7}  most {counted}"]
     for schedule in built:
         costs = _costs(schedule, options)
         t = simulate(schedule, costs)
         held = peak_in_flight(t).tolist()
         shown = ", ".join(map(str, held[:8])) + (", …" if len(held) > 8 else "")
-        far = lower_bound(schedule, costs) / makespan(t)
-        print(f"{schedule.name:14} {makespan(t):9.6g} {bubble_fraction(t):7.1%} {far:7.1%}  {shown}")
+        share, far = bubble_fraction(t), lower_bound(schedule, costs) / makespan(t)
+        lines.append(f"{schedule.name:{wide}} {makespan(t):9.6g} {share:7.1%} {far:7.1%}  {shown}")
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

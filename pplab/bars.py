@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pplab.batching import BatchLayout, frontier
-from pplab.svg import _defs, _nice, _page, _style
+from pplab.svg_parts import nice_step, page, pattern_defs, style_rules
 
 _LEFT, _TOP, _AXIS = 74, 24, 34
 _BESIDE = 290  # pixels kept free beside the longest bar, for its numbers and notes
@@ -44,13 +44,13 @@ def stage_bars(
     foot, mean = _TOP + row * len(times), float(times.mean())
     said = [_say(times, k, unit) + (f", {notes[k]}" if notes else "") for k in range(len(times))]
     body = "".join(_bar(k, float(time) * scale, row, said[k], width - _BESIDE) for k, time in enumerate(times))
-    body += "".join(_tick(_LEFT + v * scale, foot, f"{v:.6g}") for v in _values(float(times.max())))
+    body += "".join(tick(_LEFT + v * scale, foot, f"{v:.6g}") for v in tick_values(float(times.max())))
     line = f"M{_LEFT + mean * scale:.1f} {_TOP}V{foot:.1f}"
     body += f'<path class="tick" stroke-width="2" stroke-dasharray="4 3" d="{line}"/>'
     told = f"mean{' (dashed)' * (len(times) > 1)}: {mean:.4g} {unit}".strip()
     body += f'<text x="{width - 12}" y="15" text-anchor="end" class="txt">{escape(told)}</text>'
     words = f"Bar chart of {title}: " + "; ".join(f"stage {k} {text}" for k, text in enumerate(said)) + f"; {told}"
-    return _frame(body, words, width, foot + _AXIS, look, title)
+    return frame(body, words, width, foot + _AXIS, look, title)
 
 
 def slowest_stages(stage_times: Any) -> np.ndarray:
@@ -87,7 +87,7 @@ def batch_scatter(layouts: Iterable[BatchLayout], width: int = 900, look: str = 
         f"Scatter of {len(rows)} batch layouts, bubble against activation bytes; on the frontier, from the smallest "
         f"bubble: {'; '.join(map(_tell, best[:12]))}{' …' if len(best) > 12 else ''}"
     )
-    return _frame(body + _key(width), words, width, _TOP + _HEIGHT + _AXIS + 6, look, "activations (GB) against bubble")
+    return frame(body + _key(width), words, width, _TOP + _HEIGHT + _AXIS + 6, look, "activations (GB) against bubble")
 
 
 class _Axis:
@@ -109,16 +109,16 @@ class _Axis:
 def _scales(x: _Axis, y: _Axis, width: int) -> str:
     shares = [s for s in _SHARES if x.low * (1 + 1e-9) <= s <= x.high] if x.high > x.low else []
     foot = _TOP + _HEIGHT
-    out = [_tick(x.place(s), foot, f"{s:.6g}" if s < 0.001 else f"{s:.1%}".replace(".0%", "%")) for s in shares]
+    out = [tick(x.place(s), foot, f"{s:.6g}" if s < 0.001 else f"{s:.1%}".replace(".0%", "%")) for s in shares]
     if x.zero:
-        out.append(_tick(x.place(0.0), foot, "0%"))
+        out.append(tick(x.place(0.0), foot, "0%"))
     powers = range(int(np.floor(np.log10(y.low))), int(np.ceil(np.log10(y.high))) + 1)
     steps = (1, 2, 5) if len(powers) < 4 else (1,)
     for value in (k * 10.0**p for p in powers for k in steps):
         if y.low * (1 - 1e-9) <= value <= y.high * (1 + 1e-9):
             out.append(f'<path d="M{_LEFT} {y.place(value):.1f}h-5" class="tick"/>')
-            out.append(_text(_LEFT - 9, y.place(value) + 4, f"{value:.6g} GB", "end"))
-    return "".join(out) + _text(width - 12, foot + 18, "bubble", "end")
+            out.append(svg_text(_LEFT - 9, y.place(value) + 4, f"{value:.6g} GB", "end"))
+    return "".join(out) + svg_text(width - 12, foot + 18, "bubble", "end")
 
 
 def _names(best: list[BatchLayout], places: dict[BatchLayout, tuple[float, float]]) -> str:
@@ -130,7 +130,7 @@ def _names(best: list[BatchLayout], places: dict[BatchLayout, tuple[float, float
         if all(abs(a - p) > 84 or abs(b - q) > 14 for p, q in used):
             used.append((a, b))
             out.append(
-                _text(a + 5, b - 7, f"{row.num_microbatches} × {row.micro_batch_size} × {row.num_replicas}", "start")
+                svg_text(a + 5, b - 7, f"{row.num_microbatches} × {row.micro_batch_size} × {row.num_replicas}", "start")
             )
     return "".join(out)
 
@@ -155,8 +155,8 @@ def _diamond(a: float, b: float, title: str) -> str:
 def _key(width: int) -> str:
     """The legend, and what the texts beside diamonds are."""
     return (
-        _diamond(width - 330, 11, "") + _text(width - 318, 15, "on the frontier: M × B × R", "start")
-        + _ring(width - 96, 11, "") + _text(width - 86, 15, "other layouts", "start")
+        _diamond(width - 330, 11, "") + svg_text(width - 318, 15, "on the frontier: M × B × R", "start")
+        + _ring(width - 96, 11, "") + svg_text(width - 86, 15, "other layouts", "start")
     )  # fmt: skip
 
 
@@ -172,30 +172,30 @@ def _bar(stage: int, wide: float, row: float, said: str, side: float) -> str:
     crossed = f'<rect class="Cp" {box}/>' if ", slowest" in said else ""
     return (
         f'{lane}<g><title>stage {stage}: {escape(said)}</title><rect class="F" {box}/>{crossed}</g>'
-        f"{_text(_LEFT - 8, top + row / 2 + 4, f'stage {stage}', 'end')}"
-        f"{_text(side + 8, top + row / 2 + 4, said, 'start')}"
+        f"{svg_text(_LEFT - 8, top + row / 2 + 4, f'stage {stage}', 'end')}"
+        f"{svg_text(side + 8, top + row / 2 + 4, said, 'start')}"
     )
 
 
-def _values(most: float) -> list[float]:
+def tick_values(most: float) -> list[float]:
     """Where ticks stand from 0 to most."""
-    return np.arange(0, most * (1 + 1e-9), _nice(most / 8)).tolist()
+    return np.arange(0, most * (1 + 1e-9), nice_step(most / 8)).tolist()
 
 
-def _tick(x: float, y: float, text: str) -> str:
-    return f'<path d="M{x:.1f} {y:.1f}v5" class="tick"/>{_text(x, y + 18, text)}'
+def tick(x: float, y: float, text: str) -> str:
+    return f'<path d="M{x:.1f} {y:.1f}v5" class="tick"/>{svg_text(x, y + 18, text)}'
 
 
-def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:
+def svg_text(x: float, y: float, text: str, anchor: str = "middle") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="txt">{escape(text)}</text>'
 
 
-def _frame(body: str, words: str, width: int, height: float, look: str, title: str) -> str:
+def frame(body: str, words: str, width: int, height: float, look: str, title: str) -> str:
     """The picture around its parts: colours, title, and what it shows in words."""
     key = f"{zlib.crc32(repr((body, words, look, title)).encode()):08x}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="p{key}" role="img" viewBox="0 0 {width} {height:.0f}" '
         f'width="{width}" style="max-width:100%;height:auto" aria-label="{escape(words)}">'
-        f"<style>{_style(look, key)}</style>{_defs(key)}{_page(look)}"
+        f"<style>{style_rules(look, key)}</style>{pattern_defs(key)}{page(look)}"
         f'<text x="{_LEFT}" y="15" class="txt ttl">{escape(title)}</text>{body}</svg>'
     )

@@ -17,6 +17,7 @@ from pplab.schedules import SCHEDULES
 from pplab.simulate import simulate
 
 _MOST_PASSES = 2**18  # D · M that is simulated: less than a second
+_MOST_SAMPLES = 10**9  # in a global batch: beyond, its divisors take too long
 _MOST_BYTES = 2**30  # of the arrays of a matmul
 
 
@@ -46,7 +47,7 @@ class MatmulSpeed(NamedTuple):
 def total_batch(num_microbatches: int, micro_batch_size: int, num_replicas: int = 1) -> int:
     """Samples in one step: M · B of one pipeline, R · M · B of R replicas. Raises ValueError for sizes below 1."""
     _check(num_microbatches=num_microbatches, micro_batch_size=micro_batch_size, num_replicas=num_replicas)
-    return num_replicas * num_microbatches * micro_batch_size
+    return int(num_replicas) * int(num_microbatches) * int(micro_batch_size)
 
 
 def batch_layouts(
@@ -71,16 +72,22 @@ def batch_layouts(
     """
     given = {"total_devices": total_devices, "micro_batch_size": micro_batch_size, "num_replicas": num_replicas}
     _check(global_batch=global_batch, num_devices=num_devices, **{k: v for k, v in given.items() if v is not None})
+    global_batch, num_devices = int(global_batch), int(num_devices)
+    if global_batch > _MOST_SAMPLES:
+        raise ValueError(f"global_batch is {global_batch!r:.40}: give at most {_MOST_SAMPLES:,} samples")
     _check(seq_len=seq_len, hidden_size=hidden_size, bytes_per_element=bytes_per_element)
-    if schedule not in SCHEDULES:
+    if not isinstance(schedule, str) or schedule not in SCHEDULES:
         raise ValueError(f"schedule is {schedule!r:.40}: choose one of {', '.join(SCHEDULES)}")
     most = _most_replicas(num_devices, total_devices, num_replicas)
     _check_divides(global_batch, micro_batch_size, num_replicas)
+    divisors = _divisors(global_batch)
     sizes = [
         (m, b, global_batch // (m * b))
-        for m in _divisors(global_batch)
-        for b in _divisors(global_batch // m)
-        if (micro_batch_size or b) == b and (num_replicas or global_batch // (m * b)) == global_batch // (m * b) <= most
+        for m in divisors
+        for b in divisors
+        if global_batch // m % b == 0
+        and (micro_batch_size or b) == b
+        and (num_replicas or global_batch // (m * b)) == global_batch // (m * b) <= most
     ]
     traits = _simulate_each(schedule, costs, num_devices, sorted({m for m, _, _ in sizes}))
     tensor = seq_len * hidden_size * bytes_per_element

@@ -11,6 +11,7 @@ E3: ``estimate_activation_memory`` sets GPipe's activations on all stages agains
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from pplab.costs import Costs
 from pplab.metrics import peak_in_flight, utilization
 from pplab.numeric import MicroBatch, PipelineStage
+from pplab.presets import check_number
 from pplab.schedules import SCHEDULES
 from pplab.schedules._sizes import check_sizes
 from pplab.simulate import simulate
@@ -41,25 +43,25 @@ _SAMPLES = 8  # sequences in a micro-batch of the chapter's simulation
 
 def message_bytes(micro_batch_size: int, seq_len: int, hidden_size: int, bytes_per_element: int = 2) -> int:
     """Bytes that cross a cut for one micro-batch, one way: B · T · H · bytes_per_element (2 for bf16)."""
-    check_sizes(
-        micro_batch_size=micro_batch_size, seq_len=seq_len, hidden_size=hidden_size, bytes_per_element=bytes_per_element
-    )
-    return micro_batch_size * seq_len * hidden_size * bytes_per_element
+    sizes = dict(micro_batch_size=micro_batch_size, seq_len=seq_len, hidden_size=hidden_size)
+    return prod(check_sizes(**sizes, bytes_per_element=bytes_per_element))
 
 
 def transfer_time(num_bytes: float, bandwidth: float) -> float:
-    """Seconds that a message takes at a bandwidth in bytes a second. Raises ValueError unless it is positive.
+    """Seconds that a message takes at a bandwidth in bytes a second. Raises ValueError for senseless ones.
 
     The chapter takes NVLink's 600 GB/s, which adds both directions: a message goes one way, at half of it (E1).
     """
-    if not bandwidth > 0:
-        raise ValueError(f"bandwidth is {bandwidth!r:.40}: give bytes a second, more than 0")
+    check_number("num_bytes", num_bytes)
+    check_number("bandwidth", bandwidth, positive=True)
     return num_bytes / bandwidth
 
 
 def stage_bytes(num_parameters: float, num_stages: int, bytes_per_parameter: float = 2) -> float:
     """Bytes that each of equal stages stores: bytes_per_parameter · P / D (2 bf16 weights, 14 with Adam's states)."""
     check_sizes(num_stages=num_stages)
+    check_number("num_parameters", num_parameters)
+    check_number("bytes_per_parameter", bytes_per_parameter)
     return bytes_per_parameter * num_parameters / num_stages
 
 
@@ -68,7 +70,9 @@ def bubble_formula(num_devices: int, num_microbatches: int, schedule: str = "1f1
 
     GPipe's and 1F1B's with one chunk a device, interleaved 1F1B's with V = ``num_chunks`` and M ≥ D.
     """
-    check_sizes(num_devices=num_devices, num_microbatches=num_microbatches, num_chunks=num_chunks)
+    num_devices, num_microbatches, num_chunks = check_sizes(
+        num_devices=num_devices, num_microbatches=num_microbatches, num_chunks=num_chunks
+    )
     known = ("naive", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b")
     if schedule not in known:
         raise ValueError(f"there is a formula for {', '.join(known)}, not for {schedule!r:.40}")
@@ -148,6 +152,8 @@ def simulate_1f1b(num_stages: int, num_microbatches: int, hidden_size: int) -> d
 
 def true_utilization(schedule: str, num_devices: int, num_microbatches: int) -> float:
     """The share of device time in which a schedule computes, simulated with equal passes: M / (M + D − 1) for both."""
+    if not isinstance(schedule, str) or schedule not in SCHEDULES:
+        raise ValueError(f"schedule is {schedule!r:.40}: choose one of {', '.join(SCHEDULES)}")
     return utilization(simulate(SCHEDULES[schedule](num_devices, num_microbatches), Costs(backward=1.0)))
 
 
@@ -175,7 +181,7 @@ def estimate_activation_memory(
     One boundary tensor a stage and micro-batch; GPipe summed over all stages, 1F1B on one of them.
     ``true_activation_memory`` compares like with like.
     """
-    check_sizes(num_stages=num_stages, num_microbatches=num_microbatches)
+    num_stages, num_microbatches = check_sizes(num_stages=num_stages, num_microbatches=num_microbatches)
     tensor = message_bytes(micro_batch_size, seq_len, hidden_size, bytes_per_element) / 2**30
     return {
         "gpipe_gb": num_microbatches * num_stages * tensor,

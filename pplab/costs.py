@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pplab.schedule import Schedule
+from pplab.schedule import Schedule, check_schedule
 
 _PASSES = ("forward", "backward_input", "backward_weight", "backward")
+_BOUNDARIES = ("hop", "transfer", "message_bytes", "bandwidth")
 Cost = Any  # a number, or one value a stage (a boundary for hop): anything that NumPy reads as such
 
 
@@ -69,6 +70,8 @@ class Costs:
             elif value is not None or field.name in ("forward", "hop"):
                 object.__setattr__(self, field.name, _numbers(field.name, value, 2 if field.name in _PASSES else 1))
         if message_bytes is not None or bandwidth is not None:
+            if self.transfer is not None:
+                raise ValueError("transfer is message_bytes / bandwidth: pass these two, or transfer, not both")
             transfer = _travel(message_bytes, bandwidth)
             _check_as_many("message_bytes / bandwidth", transfer, self.hop)
             object.__setattr__(self, "transfer", transfer)
@@ -97,6 +100,7 @@ class Costs:
         A stage costs total · num_devices / num_stages, so schedules with several chunks a device compare
         fairly. ``backward`` is I + W unless given; ``others`` are passed on as they are.
         """
+        check_schedule(schedule)
         share = schedule.num_devices / schedule.num_stages
         totals = dict(
             forward=forward, backward=backward, backward_input=backward_input, backward_weight=backward_weight
@@ -155,6 +159,13 @@ class Costs:
         return np.asarray(cost)
 
 
+def check_costs(costs: object) -> Costs:
+    """The costs, those of Costs() for None; raises TypeError, with the way out, for anything else."""
+    if not isinstance(costs, (Costs, type(None))):
+        raise TypeError(f"costs is {costs!r:.60}: give pplab.Costs(…), such as pplab.Costs(forward=1.0, backward=2.0)")
+    return costs or Costs()
+
+
 def _per(name: str, cost: float | np.ndarray, count: int, of_what: str) -> np.ndarray:
     if not isinstance(cost, np.ndarray):
         return np.full(count, cost)
@@ -179,14 +190,17 @@ def _numbers(name: str, value: Any, most_dimensions: int = 1) -> float | np.ndar
     try:
         array = np.array(value, float)
         readable = value is not None and np.array(value).dtype.kind in "iufO"  # neither texts nor truth values
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         readable = False
     if not readable or array.ndim > most_dimensions:
-        raise ValueError(f"{name} must be a number or one number a stage, not {value!r:.60}")
+        more = "; or give a table, a row a stage and a column a micro-batch" if most_dimensions > 1 else ""
+        more = f"; {name} has one a boundary between stages" if name in _BOUNDARIES else more
+        raise ValueError(f"{name} must be a number or one number a stage, not {value!r:.60}{more}")
     bad = np.argwhere(~np.isfinite(array) | (array < 0))
     if len(bad):
         which = f"{name}[{', '.join(map(str, bad[0]))}]" if array.ndim else name
-        raise ValueError(f"{which} is {array[tuple(bad[0])]:g}: a time must be finite and not negative")
+        what = {"message_bytes": "bytes", "bandwidth": "bytes a second"}.get(name, "a time")
+        raise ValueError(f"{which} is {array[tuple(bad[0])]:g}: {what} must be finite and not negative")
     array.flags.writeable = False
     return array if array.ndim else float(array)
 

@@ -12,12 +12,12 @@ import numpy as np
 from pplab.metrics import in_flight, makespan
 from pplab.palette import COMMUNICATION, MESSAGE, Theme, theme
 from pplab.svg import describe, in_pair, pair_halves, shows_messages
-from pplab.timeline import Timeline
+from pplab.timeline import Timeline, check_timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_HATCH = {"lines": "///", "dots": "...", "cross": "xxxx"}
+HATCH = {"lines": "///", "dots": "...", "cross": "xxxx"}
 
 
 def draw_timeline(
@@ -30,7 +30,7 @@ def draw_timeline(
     Returns the Axes. Raises ValueError for an unknown look.
     """
     colours = theme(look)
-    s, length = t.schedule, makespan(t)
+    s, length = check_timeline(t).schedule, makespan(t)
     if ax is None:
         ax = new_axes(height=0.9 + 0.32 * min(s.num_devices, 24), look=look)
     x0, x1 = t.start - t.start.min(), t.end - t.start.min()
@@ -43,7 +43,7 @@ def draw_timeline(
         if chosen.any():
             _add_boxes(ax, x0[chosen], x1[chosen], y[chosen], kind, colours, tall[chosen])
     _add_messages(ax, t, colours)
-    ax.set(xlim=(0, until or length), ylim=(s.num_devices - 0.5, -0.5), ylabel="device")
+    ax.set(xlim=(0, until or length or 1.0), ylim=(s.num_devices - 0.5, -0.5), ylabel="device")
     ax.set_yticks(np.arange(0, s.num_devices, max(1, s.num_devices // 16)))
     ax.set_title(title or s.name, loc="left", fontsize=10, color=colours.words)
     _label(ax, t, x0, x1, y, colours)
@@ -71,6 +71,7 @@ def draw_in_flight(t: Timeline, ax: Axes | None = None, look: str = "light") -> 
     """
     import matplotlib
 
+    check_timeline(t)
     colours, shades_of = theme(look), {"light": (0.0, 0.85), "dark": (0.4, 1.0)}
     ax = ax or new_axes(height=2.2, look=look)
     shades = matplotlib.colormaps["cividis"](np.linspace(*shades_of[look], t.schedule.num_devices))
@@ -80,7 +81,7 @@ def draw_in_flight(t: Timeline, ax: Axes | None = None, look: str = "light") -> 
             moments - t.start.min(), held, where="post", color=shade, linewidth=1.8, label=f"device {device}"
         )
         line[0].set_linestyle(("-", "--", "-.", ":")[device % 4])
-    ax.set(xlim=(0, makespan(t)), xlabel="time", ylabel="micro-batches held")
+    ax.set(xlim=(0, makespan(t) or 1.0), xlabel="time", ylabel="micro-batches held")
     ax.set_ylim(bottom=0)
     ax.legend(frameon=False, fontsize=8, labelcolor=colours.words)
     ax.set_title(t.schedule.name, loc="left", fontsize=10, color=colours.words)
@@ -110,10 +111,10 @@ def draw_grid(
 
 def new_axes(height: float = 2.5, width: float = 9.0, look: str = "light") -> Axes:
     """Axes of a new figure, so many inches wide and high, in a theme's colours."""
-    return _new_rows(1, height, width, look)[0]
+    return new_rows(1, height, width, look)[0]
 
 
-def _new_rows(count: int, height: float, width: float, look: str) -> list[Axes]:
+def new_rows(count: int, height: float, width: float, look: str) -> list[Axes]:
     """Axes under each other in one figure, sharing one time axis, each so many inches high."""
     from matplotlib.figure import Figure
 
@@ -145,7 +146,7 @@ def _add_boxes(
     ax.add_collection(PolyCollection(list(corners), facecolor=look.fill, label=look.word, **edges))
     if look.pattern:
         ink = (*to_rgb(look.text), 0.4)
-        hatch = _HATCH[look.pattern]
+        hatch = HATCH[look.pattern]
         ax.add_collection(PolyCollection(list(corners), facecolor="none", edgecolor=ink, linewidth=0, hatch=hatch))
 
 
@@ -196,7 +197,7 @@ def picture(
     if timelines and len(timelines) == len(shown):
         until = max(map(makespan, timelines))
         devices = max(min(t.schedule.num_devices, 24) for t in timelines)
-        axes = _new_rows(len(timelines), 0.75 + 0.3 * devices, 9.0, look)
+        axes = new_rows(len(timelines), 0.75 + 0.3 * devices, 9.0, look)
         for ax, t, title in zip(axes, timelines, (*titles, *[None] * len(timelines)), strict=False):
             draw_timeline(t, ax=ax, until=until, look=look, title=title)
         alt = alt or ". ".join(map(describe, timelines))

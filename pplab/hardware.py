@@ -8,14 +8,13 @@ and put it in with ``dataclasses.replace(LINKS["NVLink 3"], latency=5e-6)``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 
 from pplab.model import Layer, TransformerModel
 from pplab.partition import uniform
-from pplab.presets import Presets, check_whole
+from pplab.presets import Presets, check_number, check_whole
 
 
 @dataclass(frozen=True)
@@ -34,15 +33,15 @@ class Accelerator:
 
     def __post_init__(self) -> None:
         for key in ("peak_flops", "memory_bytes", "memory_bandwidth"):
-            _check(key, getattr(self, key), positive=True)
+            check_number(key, getattr(self, key), positive=True)
 
     def time(self, flops: float, bytes_moved: float, *, efficiency: float) -> float:
         """Seconds at least: max(flops / (efficiency · peak), bytes moved / memory bandwidth), the roofline.
 
         efficiency : share of the peak that the kernels reach, above 0 and at most 1. Williams et al. 2009 (CACM 52:4).
         """
-        _check("flops", flops)
-        _check("bytes_moved", bytes_moved)
+        check_number("flops", flops)
+        check_number("bytes_moved", bytes_moved)
         return max(flops / (_efficiency(efficiency) * self.peak_flops), bytes_moved / self.memory_bandwidth)
 
     def layer_time(self, layer: Layer, *, efficiency: float) -> float:
@@ -70,8 +69,8 @@ class Link:
     source: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        _check("bandwidth", self.bandwidth, positive=True)
-        _check("latency", self.latency)
+        check_number("bandwidth", self.bandwidth, positive=True)
+        check_number("latency", self.latency)
 
     @property
     def both_ways_bandwidth(self) -> float:
@@ -80,7 +79,7 @@ class Link:
 
     def time(self, num_bytes: float, num_links: int = 1) -> float:
         """Seconds that a message takes one way, cut evenly over num_links such links: latency + bytes / bandwidth."""
-        _check("num_bytes", num_bytes)
+        check_number("num_bytes", num_bytes)
         check_whole(num_links=num_links)
         return self.latency + num_bytes / (num_links * self.bandwidth)
 
@@ -168,8 +167,8 @@ def traffic_per_step(
     Raises ValueError for sizes that make no sense.
     """
     check_whole(num_microbatches=num_microbatches, num_replicas=num_replicas)
-    _check("message_bytes", message_bytes)
-    _check("gradient_bytes", gradient_bytes)
+    check_number("message_bytes", message_bytes)
+    check_number("gradient_bytes", gradient_bytes)
     if num_neighbours not in (0, 1, 2):
         raise ValueError(f"num_neighbours is {num_neighbours!r:.40}: a stage of a pipeline has 0, 1 or 2")
     return {
@@ -178,14 +177,8 @@ def traffic_per_step(
     }
 
 
-def _check(name: str, value: object, positive: bool = False) -> None:
-    number = isinstance(value, (Real, np.number)) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
-    if not number or value < 0 or (positive and value == 0):  # type: ignore[operator]
-        raise ValueError(f"{name} is {value!r:.40}: give a finite number {'above 0' if positive else 'of 0 or more'}")
-
-
 def _efficiency(value: float) -> float:
-    _check("efficiency", value)
+    check_number("efficiency", value)
     if not 0 < value <= 1:
         raise ValueError(f"efficiency is {value!r:.40}: the share of the peak that is reached is above 0 and at most 1")
     return value

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pplab.op import Op
-from pplab.timeline import Span, Timeline
+from pplab.timeline import Span, Timeline, check_timeline
 
 REASONS = ("ramp", "drain", "order", "slower stage", "hop", "communication")
 
@@ -46,7 +46,7 @@ class _Chains:
     """For each node, what it waited for last, and the hops and extra time on the chain that ends with it."""
 
     def __init__(self, t: Timeline) -> None:
-        s = t.schedule
+        s = check_timeline(t).schedule
         lead = np.flatnonzero(~np.r_[False, s.paired[:-1]])
         self.lead, self.first = lead, s.nodes.first
         self.origin, self.finish = float(t.start.min()), float(t.end.max())
@@ -124,7 +124,7 @@ def idle_gaps(t: Timeline) -> list[IdleGap]:
 
     Their parts sum to makespan − busy on each device. Times in the timeline's unit.
     """
-    s, chains = t.schedule, _Chains(t)
+    s, chains = check_timeline(t).schedule, _Chains(t)
     device, start, end, waiting, before, parts = _gap_columns(t, chains)
     gaps = []
     for i in np.lexsort((start, device)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -10,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from pplab.op import Op, ScheduleError
-from pplab.schedule import Schedule
-from pplab.timeline import TIMES, Timeline
+from pplab.op import Row, ScheduleError, is_op, is_row, read_rows
+from pplab.schedule import Schedule, check_schedule
+from pplab.timeline import TIMES, Timeline, check_timeline
 
 PathLike = str | os.PathLike[str]
-_PAIR = re.compile(r"\(\s*(\d+[FBIW]\d+)\s*;\s*(\d+[FBIW]\d+)\s*\)\s*OVERLAP_F_B")
-_NOT_COMPUTE = re.compile(r"\d+\s*(SEND_[FB]|RECV_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\s*\d*")
+_PAIR = re.compile(r"\(\s*([0-9]+[FBIW][0-9]+)\s*;\s*([0-9]+[FBIW][0-9]+)\s*\)\s*OVERLAP_F_B")
+_NOT_COMPUTE = re.compile(r"[0-9]+\s*(SEND_[FB]|RECV_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\s*[0-9]*")
 _KIND_NAMES = {"F": "forward", "B": "backward", "I": "backward for input", "W": "backward for weights"}
 
 
@@ -36,38 +37,51 @@ def read_torch_csv(path: PathLike, name: str | None = None) -> Schedule:
         raise ScheduleError(
             f"{path.name} is empty: a schedule has one line of actions a rank, such as 0F0,0F1,,0B0,0B1"
         )
-    rows: list[list[str]] = []
-    pairs: list[tuple[str, str]] = []
+    rows: list[Row] = []
+    paired: list[np.ndarray] = []
     for number, line in enumerate(lines, 1):
-        rows.append([])
-        for place, cell in enumerate(line.split(","), 1):
-            ops = _read_cell(cell.strip(), f"{path.name}, line {number}, cell {place}")
-            rows[-1] += ops
-            pairs += [(ops[0], ops[1])] if len(ops) == 2 else []
+        row, places = _read_line(line, f"{path.name}, line {number}")
+        rows.append(row)
+        paired.append(places)
     try:
-        return Schedule(rows, name=name or path.name.split(".")[0], pairs=pairs)
+        columns = read_rows(rows)
+        first = np.searchsorted(columns[0], np.arange(len(rows)))
+        runs_as_one = np.zeros(len(columns[0]), bool)
+        runs_as_one[np.concatenate([a + places for a, places in zip(first, paired, strict=True)])] = True
+        return Schedule.from_columns(*columns, runs_as_one, name or path.name.split(".")[0])
     except ScheduleError as error:
         raise ScheduleError(f"{path.name}: {error}") from None
 
 
-def _read_cell(cell: str, where: str) -> list[str]:
-    if not cell or _NOT_COMPUTE.fullmatch(cell):
-        return []
-    pair = _PAIR.fullmatch(cell)
-    if pair:
-        return [pair[1], pair[2]]
+def _read_line(line: str, where: str) -> tuple[Row, np.ndarray]:
+    """The ops of a line, and at which of them pairs begin."""
+    none = np.zeros(0, int)
+    if " " not in line and is_row(row := line.rstrip(",").replace(",", " ")):
+        return row, none
     try:
-        return [str(Op.parse(cell))]
-    except ScheduleError:
-        raise ScheduleError(
-            f"{where}: {cell!r:.40} is not an action of PyTorch's schedules, such as 2F0, 2I0, 2W0, 2B0, 2SEND_F0 or "
-            "(0F7;7B3)OVERLAP_F_B; is the file cut short, or of another format?"
-        ) from None
+        cells = next(csv.reader([line], skipinitialspace=True, strict=True)) if '"' in line else line.split(",")
+    except csv.Error as error:
+        raise ScheduleError(f"{where}: {error}; is the file cut short, or of another format?") from None
+    ops: list[str] = []
+    pairs: list[int] = []
+    for place, cell in enumerate(map(str.strip, cells), 1):
+        if is_op(cell):
+            ops.append(cell)
+        elif cell and not _NOT_COMPUTE.fullmatch(cell):
+            pair = _PAIR.fullmatch(cell)
+            if pair is None:
+                raise ScheduleError(
+                    f"{where}, cell {place}: {cell!r:.40} is not an action of PyTorch's schedules, such as 2F0, 2I0, "
+                    "2W0, 2B0, 2SEND_F0 or (0F7;7B3)OVERLAP_F_B; is the file cut short, or of another format?"
+                )
+            pairs.append(len(ops))
+            ops += [pair[1], pair[2]]
+    return ops, np.array(pairs, int) if pairs else none
 
 
 def write_torch_csv(schedule: Schedule, path: PathLike) -> None:
     """Write the ops, a line a rank, as PyTorch's _load_csv(format="compute_only") reads them."""
-    ends = set(np.flatnonzero(schedule.paired) + 1)
+    ends = set(np.flatnonzero(check_schedule(schedule).paired) + 1)
     with open(path, "w", encoding="utf-8", newline="") as file:
         for (a, b), row in zip(schedule.row_slices, schedule.rows, strict=True):
             cells = [
@@ -84,7 +98,7 @@ def write_chrome_trace(t: Timeline, path: PathLike) -> None:
     One unit of the timeline is taken as a second (the format counts microseconds). Messages between devices
     are arrows; time that a blocking hop keeps a device busy is a slice of its own.
     """
-    s = t.schedule
+    s = check_timeline(t).schedule
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": f"pplab: {s.name}"}},
         *(
@@ -115,7 +129,7 @@ def write_chrome_trace(t: Timeline, path: PathLike) -> None:
 
 def write_json(value: Schedule | Timeline, path: PathLike) -> None:
     """Write a Schedule or a Timeline as JSON that read_json gives back equal, to the last bit."""
-    s = value.schedule if isinstance(value, Timeline) else value
+    s = value.schedule if isinstance(value, Timeline) else check_schedule(value)
     data: dict[str, Any] = {
         "format": "pplab/1",
         "name": s.name,
@@ -140,7 +154,7 @@ def read_json(path: PathLike) -> Schedule | Timeline:
     path = Path(path)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"{path.name} is not JSON, or is cut short: give a file that pplab.write_json wrote") from None
     right = isinstance(data, dict) and data.get("format") == "pplab/1" and "rows" in data
     if not right or not isinstance(data.get("pairs", []), list):

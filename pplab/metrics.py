@@ -1,26 +1,27 @@
 """What a timeline costs: its length, the idle share, what it holds, how far it is from the best.
 
-Functions of a Timeline, or of a Schedule and Costs; they read arrays and give numbers. Times are in the
-timeline's unit. Why a device is idle is told by pplab.idle.
+Functions of a Timeline, or of a Schedule and Costs (TypeError for anything else); they read arrays and give
+numbers. Times are in the timeline's unit. Why a device is idle is told by pplab.idle.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from pplab.costs import Costs
-from pplab.schedule import Schedule
-from pplab.timeline import Timeline
+from pplab.costs import Costs, check_costs
+from pplab.schedule import Schedule, check_schedule
+from pplab.timeline import Timeline, check_timeline
 
 
 def makespan(t: Timeline) -> float:
     """How long the step takes: the last end minus the first start."""
+    check_timeline(t)
     return float(t.end.max() - t.start.min())
 
 
 def busy_time(t: Timeline) -> np.ndarray:
     """How long each device computes, (num_devices,): the union of its spans, so a pair counts once."""
-    out = np.zeros(t.schedule.num_devices)
+    out = np.zeros(check_timeline(t).schedule.num_devices)
     for device, (a, b) in enumerate(t.schedule.row_slices):
         start, end = t.start[a:b], t.end[a:b]
         reached = np.maximum.accumulate(np.r_[-np.inf, end[:-1]])
@@ -40,6 +41,7 @@ def bubble_fraction(t: Timeline, over: str = "makespan") -> float:
 
 def utilization(t: Timeline, over: str = "makespan") -> float:
     """The share of device time in which something is computed: 1 − bubble_fraction, same ``over``."""
+    check_timeline(t)
     if over == "makespan":
         length = makespan(t)
     elif over == "span":
@@ -57,7 +59,7 @@ def peak_in_flight(t: Timeline) -> np.ndarray:
     F takes one at its start; B, or W where the backward is split, gives it back at its end. Of a pair, F
     takes before B gives.
     """
-    s = t.schedule
+    s = check_timeline(t).schedule
     node = s.nodes.of_op
     takes, gives = (np.bincount(node, weights=s.is_kind(kinds)).astype(int) for kinds in ("F", "BW"))
     held = np.cumsum(takes) - (np.cumsum(gives) - gives)
@@ -70,7 +72,7 @@ def in_flight(t: Timeline, device: int) -> tuple[np.ndarray, np.ndarray]:
 
     Counted as by ``peak_in_flight``; where one is given back and another taken at the same time, both count at once.
     """
-    a, b = t.schedule.row_slices[device]
+    a, b = check_timeline(t).schedule.row_slices[device]
     takes, gives = (np.arange(a, b)[t.schedule.is_kind(kinds)[a:b]] for kinds in ("F", "BW"))
     times = np.concatenate([t.start[takes], t.end[gives]])
     moments, which = np.unique(times, return_inverse=True)
@@ -78,6 +80,7 @@ def in_flight(t: Timeline, device: int) -> tuple[np.ndarray, np.ndarray]:
     return moments, np.cumsum(change).astype(int)
 
 
+@np.errstate(over="ignore")  # costs too large for a float give inf
 def lower_bound(schedule: Schedule, costs: Costs | None = None) -> float:
     """A time that no order of these ops on these devices can beat; makespan / lower_bound tells how far one is from it.
 
@@ -85,7 +88,8 @@ def lower_bound(schedule: Schedule, costs: Costs | None = None) -> float:
     device, the soonest that a first op can reach it, all its work, and the least that must follow its
     last op elsewhere. Pairs stay pairs. Unit as in the costs.
     """
-    costs = costs or Costs()
+    check_schedule(schedule)
+    costs = check_costs(costs)
     head, tail, work = _ways(schedule, costs)
     bound = float((head + work + tail).max())
     nodes = costs.of_nodes(schedule)

@@ -76,7 +76,7 @@ def run(
     ``weighted=False``, which gives a mean of means: wrong for unequal ones. A Timeline gives the order of its start
     times; results are the same to the last bit, since each device adds up in the order of its row (E32).
     Raises ValueError for sizes that do not fit, numbers that are not finite, a schedule without backwards; TypeError
-    for what is no schedule.
+    for what is no schedule or no model.
     """
     s = schedule.schedule if isinstance(schedule, Timeline) else schedule
     if not isinstance(s, Schedule):
@@ -196,11 +196,15 @@ def relative_difference(gradients: Gradients, others: Gradients) -> float:
 
 
 def _check_data(model: MLP, batch: Any, targets: Any) -> tuple[np.ndarray, np.ndarray]:
+    if not isinstance(model, MLP):
+        raise TypeError(f"{model!r:.40} is not a model: give an MLP, such as pplab.numeric.MLP([16, 32, 4])")
     checked = []
     for name, values, width in (("batch", batch, model.sizes[0]), ("targets", targets, model.sizes[-1])):
         try:
+            if np.iscomplexobj(values):  # NumPy would only warn, and drop the imaginary part
+                raise TypeError
             array = np.array(values, float)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ValueError(f"{name} is not an array of numbers: give one of shape (samples, {width})") from None
         if array.ndim != 2 or array.shape[1] != width:
             raise ValueError(f"{name} has shape {array.shape}, but the model needs (samples, {width}): reshape it")

@@ -59,5 +59,5 @@ THEMES = {"light": LIGHT, "dark": DARK}
 def theme(name: str) -> Theme:
     """The theme of that name; raises ValueError for an unknown one."""
     if name not in THEMES:
-        raise ValueError(f"theme is {name!r:.40}: choose 'light' or 'dark'")
+        raise ValueError(f"look is {name!r:.40}: choose 'light' or 'dark'")
     return THEMES[name]

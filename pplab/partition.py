@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -36,6 +36,9 @@ class Partition:
 
     def __post_init__(self) -> None:
         times = _numbers("times", self.times)
+        if isinstance(self.sizes, str) or not isinstance(self.sizes, Iterable):
+            raise ValueError(f"sizes is {self.sizes!r:.60}: give the number of layers of each stage, such as (8, 8, 7)")
+        object.__setattr__(self, "sizes", tuple(self.sizes))
         check_whole(**{f"sizes[{k}]": size for k, size in enumerate(self.sizes)})
         if sum(self.sizes) != len(times):
             raise ValueError(
@@ -201,7 +204,7 @@ def _memory(memory: Numbers, limit: Numbers, num_layers: int, num_stages: int) -
         return np.zeros((num_stages, num_layers)), np.full(num_stages, np.inf)
     out = []
     for name, value, shape in (("memory", memory, (num_stages, num_layers)), ("memory_limit", limit, (num_stages,))):
-        array = np.asarray(value, float)
+        array = _read(name, value, "bytes of 0 or more")
         if array.ndim and array.shape not in (shape, shape[-1:]):
             wanted = " or ".join(str(s) for s in dict.fromkeys((shape[-1:], shape)))
             raise ValueError(f"{name} has shape {array.shape}: give {wanted}, or one number for all")
@@ -240,12 +243,19 @@ def _check_stages(num_layers: int, num_stages: int) -> None:
         )
 
 
+def _read(name: str, value: Numbers, wanted: str) -> np.ndarray:
+    try:
+        return np.asarray(value, float)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} is {value!r:.60}: give {wanted}") from None
+
+
 def _numbers(name: str, value: Numbers) -> np.ndarray:
     """Values of layers as an array; raises ValueError saying which is wrong."""
     try:
         array = np.asarray(value)
         array = array.astype(float) if array.dtype.kind in "iufO" else np.empty((0, 0)) if array.size else array
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         array = np.empty((0, 0))
     if array.ndim != 1:
         raise ValueError(f"{name} must be one number a layer, not {value!r:.60}")

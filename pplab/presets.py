@@ -1,8 +1,10 @@
 """Named presets that list what is known when a name is not, and the check of sizes that they all share."""
 
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import NoReturn, TypeVar
+
+import numpy as np
 
 T = TypeVar("T")
 
@@ -30,3 +32,10 @@ def check_whole(**sizes: object) -> None:
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
             raise ValueError(f"{name} is {value!r:.40}: give a whole number of 1 or more")
+
+
+def check_number(name: str, value: object, positive: bool = False) -> None:
+    """Raise ValueError unless the value is one finite number, of 0 or more; or above 0, if ``positive``."""
+    number = isinstance(value, (Real, np.number)) and not isinstance(value, (bool, np.complexfloating))
+    if not number or not 0 <= value < np.inf or (positive and value == 0):  # type: ignore[operator]
+        raise ValueError(f"{name} is {value!r:.40}: give a finite number {'above 0' if positive else 'of 0 or more'}")

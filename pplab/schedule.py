@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
 from pplab.checks import check_pairs, raise_no_pair
 from pplab.needs import find_needs, find_nodes, find_steps
-from pplab.op import Op, Row, ScheduleError, read_columns, read_rows
+from pplab.op import Op, Row, ScheduleError, read_columns, read_ops, read_rows
 
 
 class Schedule:
@@ -77,7 +78,8 @@ class Schedule:
         self.needs = find_needs(self)
         self.nodes = find_nodes(self)
         self.steps = find_steps(self, self.nodes)
-        for column in (self.device, self.stage, self.kind, self.microbatch, self.paired, self.needs):
+        columns = (self.device, self.stage, self.kind, self.microbatch, self.paired, self.needs)
+        for column in (*columns, self.first, *self.nodes[:2], *self.nodes.needs, *self.steps):
             column.flags.writeable = False
 
     @cached_property
@@ -130,33 +132,53 @@ class Schedule:
         """In which slot each op starts if every op takes one slot and a hop none."""
         slot = np.empty(len(self.nodes.needs[0]), int)
         slot[np.concatenate(self.steps)] = np.repeat(np.arange(len(self.steps)), list(map(len, self.steps)))
-        return slot[self.nodes.of_op]
+        slot = slot[self.nodes.of_op]
+        slot.flags.writeable = False
+        return slot
 
     @cached_property
     def hops(self) -> np.ndarray:
         """Which ops wait for a message from another device, a boolean column."""
         sender = self.needs[:, 0]
-        return (sender >= 0) & (self.device != self.device[sender])
+        hops = (sender >= 0) & (self.device != self.device[sender])
+        hops.flags.writeable = False
+        return hops
 
     def _find_pairs(self, pairs: Iterable[tuple[Op | str, Op | str]]) -> np.ndarray:
-        paired = np.zeros(self.num_ops, bool)
+        if isinstance(pairs, (str, bytes, dict)) or not isinstance(pairs, Iterable):
+            raise ScheduleError(f"pairs must be a list of pairs of ops, such as [('0F1', '0B0')], not {pairs!r:.60}")
+        paired, pairs = np.zeros(self.num_ops, bool), list(pairs)
         for pair in pairs:
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise ScheduleError(f"{pair!r:.60} is not a pair: give two ops, such as ('0F1', '0B0')")
-            a, b = (self.find(op) for op in pair)
-            if b != a + 1:
-                raise_no_pair(self, a, b)
-            paired[a] = True
+        if pairs:
+            first, second = self._find("pairs, op", list(chain.from_iterable(pairs))).reshape(-1, 2).T
+            apart = np.flatnonzero(second != first + 1)
+            if len(apart):
+                raise_no_pair(self, int(first[apart[0]]), int(second[apart[0]]))
+            paired[first] = True
         return paired
 
     def find(self, op: Op | str) -> int:
         """The index of an op, such as ``"2F0"``, in the columns; raises ScheduleError where it is not run."""
-        op = Op.parse(op) if isinstance(op, str) else Op(*op)
-        stage, kind, microbatch = op
-        found = np.flatnonzero((self.stage == stage) & (self.microbatch == microbatch) & self.is_kind(kind))
-        if not len(found):
-            raise ScheduleError(f"{op} is not in the schedule {self.name}")
-        return int(found[0])
+        return int(self._find("op", [op])[0])
+
+    def _find(self, where: str, ops: list[Op | str]) -> np.ndarray:
+        stage, kind, microbatch = read_ops(where, ops)
+        there = (stage < self.num_stages) & (microbatch < self.num_microbatches)
+        found = np.full(len(ops), -1)
+        found[there] = self._index[microbatch[there], stage[there], np.searchsorted(list("BFIW"), kind[there])]
+        if (found < 0).any():
+            i = int(np.argmin(found))
+            raise ScheduleError(f"{stage[i]}{kind[i]}{microbatch[i]} is not in the schedule {self.name}")
+        return found
+
+    @cached_property
+    def _index(self) -> np.ndarray:
+        """The index of each op by micro-batch, stage and kind (B, F, I, W); −1 for none."""
+        index = np.full((self.num_microbatches, self.num_stages, 4), -1)
+        index[self.microbatch, self.stage, np.searchsorted(list("BFIW"), self.kind)] = np.arange(self.num_ops)
+        return index
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schedule):
@@ -178,6 +200,15 @@ class Schedule:
         from pplab.simulate import simulate
 
         return simulate(self)._repr_html_()
+
+
+def check_schedule(s: object) -> Schedule:
+    """The schedule itself; raises TypeError, with the way out, for anything else."""
+    if not isinstance(s, Schedule):
+        raise TypeError(
+            f"{s!r:.60} is not a schedule: give a Schedule, such as pplab.one_f_one_b(4, 8) or pplab.Schedule(rows)"
+        )
+    return s
 
 
 def text_grid(schedule: Schedule, start: np.ndarray, end: np.ndarray, most_slots: int = 100) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pplab.costs import Costs
-from pplab.schedule import Schedule
+from pplab.costs import Costs, check_costs
+from pplab.schedule import Schedule, check_schedule
 from pplab.timeline import Timeline
 
 
+@np.errstate(over="ignore", invalid="ignore")  # told below in words
 def simulate(schedule: Schedule, costs: Costs | None = None) -> Timeline:
     """When each op starts and ends if every device runs its row as early as it can.
 
@@ -18,9 +19,10 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Timeline:
     was built) are timed together: one NumPy step a slot instead of a Python step an op.
 
     ``costs``: F = I = W = 1, B = 2 and no hop unless given. Times come in the unit of the costs, from 0.
-    Raises ValueError where the costs do not fit the schedule's stages.
+    Raises ValueError where the costs do not fit the schedule's stages, TypeError for what is no schedule or no costs.
     """
-    costs = costs or Costs()
+    check_schedule(schedule)
+    costs = check_costs(costs)
     nodes, way = schedule.nodes, _Messages(schedule, costs)
     work = costs.of_nodes(schedule)
     count = len(work)
@@ -35,6 +37,8 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Timeline:
         end[running] = begin = begin + work[running]
         free[running] = begin + way.send[running]
         way.post(running, begin)
+    if not np.isfinite(free).all():
+        raise ValueError("the costs are so large that times overflow: give them in a larger unit")
     start, end, receive, send = (column[nodes.of_op] for column in (start, end, way.receive, way.send))
     departure = way.departure[:-1] if costs.links else end + way.queue[:-1]
     return Timeline(schedule, start, end, receive, send, departure=departure, arrival=way.arrival[:-1])

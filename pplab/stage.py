@@ -12,7 +12,7 @@ So a stage has to keep its input and the outputs of its layers from F until B, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -140,6 +140,10 @@ class PipelineStage:
             total += x.T @ delta
 
 
+def _is_size(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)
+
+
 @dataclass(frozen=True, eq=False)
 class MLP:
     """A multi-layer perceptron for trying things out: ``sizes`` are its widths, one more than it has layers.
@@ -155,17 +159,21 @@ class MLP:
     weights: Sequence[np.ndarray] = ()
 
     def __post_init__(self) -> None:
-        sizes = tuple(self.sizes)
-        if len(sizes) < 2 or not all(isinstance(n, (int, np.integer)) and n >= 1 for n in sizes):
-            raise ValueError(f"sizes is {sizes!r:.60}: give two widths or more, whole numbers from 1, such as [16] * 9")
-        if self.activation not in ACTIVATIONS:
+        sizes = tuple(self.sizes) if isinstance(self.sizes, Iterable) else ()
+        if len(sizes) < 2 or not all(map(_is_size, sizes)):
+            raise ValueError(
+                f"sizes is {self.sizes!r:.50}: give two widths or more, whole numbers from 1, like [16] * 9"
+            )
+        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
             raise ValueError(f"activation is {self.activation!r:.40}: choose one of {', '.join(ACTIVATIONS)}")
         draw, shapes = np.random.default_rng(self.seed), list(pairwise(sizes))
         drawn = self.weights if len(self.weights) else [draw.normal(0.0, n**-0.5, (n, m)) for n, m in shapes]
         weights = tuple(np.array(w, float) for w in drawn)
         if [w.shape for w in weights] != shapes:
             raise ValueError(f"weights have shapes {[w.shape for w in weights]}, but sizes ask for {shapes}")
-        for w in weights:
+        for k, w in enumerate(weights):
+            if not np.isfinite(w).all():
+                raise ValueError(f"weights[{k}] holds {w[~np.isfinite(w)][0]}: give finite numbers only")
             w.flags.writeable = False
         object.__setattr__(self, "sizes", sizes)
         object.__setattr__(self, "weights", weights)
@@ -173,7 +181,7 @@ class MLP:
     @classmethod
     def equal(cls, num_layers: int, hidden_size: int, activation: str = "tanh", seed: int = 0) -> MLP:
         """All layers hidden_size wide: stages of as many layers are equal. Raises ValueError for sizes below 1."""
-        if not isinstance(num_layers, (int, np.integer)) or num_layers < 1:
+        if not _is_size(num_layers):
             raise ValueError(f"num_layers is {num_layers!r:.40}: give a whole number of 1 or more")
         return cls((hidden_size,) * (num_layers + 1), activation, seed)
 

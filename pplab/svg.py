@@ -9,26 +9,23 @@ from html import escape
 import numpy as np
 
 from pplab.metrics import bubble_fraction, makespan, peak_in_flight
-from pplab.palette import COMMUNICATION, DARK, LIGHT, MESSAGE, Theme, theme
-from pplab.timeline import Timeline
+from pplab.palette import COMMUNICATION, LIGHT, MESSAGE
+from pplab.svg_parts import nice_step, page, pattern_defs, style_rules
+from pplab.timeline import Timeline, check_timeline
 
 MOST_BOXES = 2000  # beyond, one path a kind instead of a box an op, and no tooltips
 _LEFT, _TOP, _AXIS = 74, 24, 34
-_PATTERNS = {
-    "lines": '<path d="M-1 1L1-1M0 6L6 0M5 7L7 5" stroke="{}" stroke-opacity=".45"/>',
-    "dots": '<path d="M1.4 2h1.4v1.4h-1.4zM4.4 5h1.4v1.4h-1.4z" fill="{}" fill-opacity=".5"/>',
-    "cross": '<path d="M0 0L6 6M6 0L0 6" stroke="{}" stroke-opacity=".6"/>',
-}
 
 
 def describe(t: Timeline) -> str:
     """What a picture of the timeline shows, in words: the alt text of every picture of it."""
-    s = t.schedule
+    s = check_timeline(t).schedule
     held = peak_in_flight(t).tolist()
     how = "Measured" if t.measured else "Simulated"
+    share = f"{bubble_fraction(t):.1%} of it idle" if makespan(t) else "without length, since every op takes no time"
     return (
         f"{how} timeline of {s.name}: {s.num_devices} devices as rows, {s.num_microbatches} micro-batches, "
-        f"{makespan(t):.4g} long, {bubble_fraction(t):.1%} of it idle; at most "
+        f"{makespan(t):.4g} long, {share}; at most "
         f"{', '.join(map(str, held[:16]))}{' …' if len(held) > 16 else ''} in flight on the devices in turn"
     )
 
@@ -45,7 +42,7 @@ def timeline(
     tooltip up to 2,000 of them. Raises ValueError for an unknown look, an axis
     that is too short, a width below 200.
     """
-    s, origin = t.schedule, float(t.start.min())
+    s, origin = check_timeline(t).schedule, float(t.start.min())
     length = makespan(t) if until is None else float(until)
     if not width >= 200:
         raise ValueError(f"width is {width!r:.20}: a picture needs 200 pixels or more")
@@ -68,11 +65,12 @@ def timeline(
     key = f"{zlib.crc32(repr((s, t.end[-1], width, look, title)).encode()):08x}"
     present = [k for k in "FBIW" if s.is_kind(k).any()] + [COMMUNICATION] * bool((t.send + t.receive).any())
     present += [MESSAGE] * between
-    head = f'<text x="{_LEFT}" y="15" class="txt ttl">{escape(title or s.name)}</text>{_legend(present, width)}'
+    empty = "" if makespan(t) else ": every op takes no time, so there is nothing to see"
+    head = f'<text x="{_LEFT}" y="15" class="txt ttl">{escape(title or s.name)}{empty}</text>{_legend(present, width)}'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="p{key}" role="img" viewBox="0 0 {width} {height:.0f}" '
         f'width="{width}" style="max-width:100%;height:auto" aria-label="{escape(describe(t))}">'
-        f"<style>{_style(look, key)}</style>{_defs(key)}{_page(look)}{head}{body}</svg>"
+        f"<style>{style_rules(look, key)}</style>{pattern_defs(key)}{page(look)}{head}{body}</svg>"
     )
 
 
@@ -195,21 +193,13 @@ def _labels(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: 
 
 
 def _ticks(length: float, scale: float, y: float) -> str:
-    step = _nice(length / 8)
+    step = nice_step(length / 8)
     values = np.arange(0, length * (1 + 1e-9), step).tolist()
     return "".join(
         f'<path d="M{_LEFT + v * scale:.1f} {y:.1f}v5" class="tick"/>'
         f'<text x="{_LEFT + v * scale:.1f}" y="{y + 18:.1f}" text-anchor="middle" class="txt">{v:.6g}</text>'
         for v in values
     )
-
-
-def _nice(step: float) -> float:
-    """The next of 1, 2, 5 · 10ⁿ."""
-    if step <= 0:
-        return 1.0
-    power = 10.0 ** np.floor(np.log10(step))
-    return float(next(power * k for k in (1, 2, 5, 10) if power * k >= step * (1 - 1e-9)))
 
 
 def _legend(kinds: list[str], width: int) -> str:
@@ -221,47 +211,3 @@ def _legend(kinds: list[str], width: int) -> str:
         out.append(f'<rect class="{kind}" {box}/><rect class="{kind}p" {box}/>')
         out.append(f'<text x="{x + 17:.1f}" y="15" class="txt">{word}</text>')
     return "".join(out)
-
-
-def _defs(key: str) -> str:
-    out = []
-    for kind, look in LIGHT.kinds.items():
-        if look.pattern:
-            marks = _PATTERNS[look.pattern].replace("{}", look.text)
-            out.append(
-                f'<pattern id="p{kind}{key}" width="6" height="6" patternUnits="userSpaceOnUse">{marks}</pattern>'
-            )
-    return f"<defs>{''.join(out)}</defs>"
-
-
-def _style(look: str, key: str) -> str:
-    """The picture's colours; ``auto`` follows JupyterLab's theme where there is one, the system's elsewhere."""
-    me = f".p{key}"
-    rules = (
-        f"{me}{{font:11px system-ui,sans-serif}}{me} .ttl{{font-weight:600}}{me} .chunk{{fill:#fff;fill-opacity:.55}}"
-        f"{me} .txt{{fill:var(--txt)}}{me} .lane{{fill:var(--lane)}}{me} .page{{fill:var(--page)}}"
-        f"{me} .tick{{stroke:var(--tick)}}"
-    )
-    for kind, kind_look in LIGHT.kinds.items():
-        mark = f"url(#p{kind}{key})" if kind_look.pattern else "none"
-        rules += f"{me} .{kind}{{fill:var(--{kind})}}{me} .{kind}p{{fill:{mark}}}{me} .{kind}t{{fill:var(--{kind}t)}}"
-    if look != "auto":
-        return _variables(me, theme(look)) + rules
-    return (
-        _variables(me, LIGHT)
-        + f"@media(prefers-color-scheme:dark){{{_variables(me, DARK)}}}"
-        + _variables(f'[data-jp-theme-light="true"] {me}', LIGHT)
-        + _variables(f'[data-jp-theme-light="false"] {me}', DARK)
-        + rules
-    )
-
-
-def _variables(selector: str, colours: Theme) -> str:
-    kinds = "".join(f"--{k}:{look.fill};--{k}t:{look.text};" for k, look in colours.kinds.items())
-    return (
-        f"{selector}{{--txt:{colours.words};--lane:{colours.lane};--tick:{colours.line};--page:{colours.page};{kinds}}}"
-    )
-
-
-def _page(look: str) -> str:
-    return "" if look == "auto" else '<rect width="100%" height="100%" class="page"/>'

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pplab.op import Op
-from pplab.schedule import Schedule, text_grid
+from pplab.schedule import Schedule, check_schedule, text_grid
 
+_PARTS = (2, 3, 4, 5, 10)  # of the shortest op, that a slot of the grid may be
+_MOST_SLOTS = 400  # of such parts
 TIMES = ("start", "end", "receive", "send", "departure", "arrival")
 
 
@@ -38,6 +40,13 @@ class Messages(NamedTuple):
     arrival: np.ndarray
 
 
+def check_timeline(t: object) -> Timeline:
+    """The timeline itself; raises TypeError, with the way out, for anything else."""
+    if not isinstance(t, Timeline):
+        raise TypeError(f"{t!r:.60} is not a timeline: simulate a schedule first, pplab.simulate(schedule, costs)")
+    return t
+
+
 class Timeline:
     """A schedule with the start and end of each op, as read-only NumPy columns.
 
@@ -63,7 +72,7 @@ class Timeline:
         departure: Any = None,
         arrival: Any = None,
     ) -> None:
-        self.schedule, self.measured = schedule, measured
+        self.schedule, self.measured = check_schedule(schedule), measured
         self.device, self.stage, self.kind, self.microbatch = (
             getattr(schedule, name) for name in ("device", "stage", "kind", "microbatch")
         )
@@ -78,7 +87,12 @@ class Timeline:
             raise ValueError(f"{schedule.op(i)} ends at {self.end[i]:g}, before it starts at {self.start[i]:g}")
 
     def _column(self, name: str, values: Any) -> np.ndarray:
-        column = np.array(values, float)
+        try:
+            column = np.array(values, float)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(
+                f"{name} must be {self.schedule.num_ops} times, one an op of {self.schedule.name}, not {values!r:.60}"
+            ) from None
         if column.shape != (self.schedule.num_ops,) or not np.isfinite(column).all():
             raise ValueError(
                 f"{name} needs {self.schedule.num_ops} finite times, one an op of {self.schedule.name}, "
@@ -131,14 +145,18 @@ class Timeline:
         return f"<Timeline of {self.schedule.name}, {how}: {len(self)} ops in {length:g}>"
 
     def __str__(self) -> str:
-        times = np.concatenate([self.start, self.end]) - self.start.min()
-        for unit in (1.0, float((self.end - self.start).min())):
-            slots = np.rint(times / unit) if unit > 0 else times + 0.5
+        times, took = np.concatenate([self.start, self.end]) - self.start.min(), self.end - self.start
+        if not took.any():
+            return f"{self!r}\nno grid: every op takes no time"
+        shortest = float(took[took > 0].min())
+        parts = [n for n in _PARTS if times.max() * n <= _MOST_SLOTS * shortest]
+        for unit in (1.0, shortest, *(shortest / n for n in parts)):
+            slots = np.rint(times / unit)
             if np.allclose(slots * unit, times, rtol=0, atol=1e-9 * unit):
                 start, end = np.split(slots.astype(int), 2)
                 note = "" if unit == 1 else f"\na slot is {unit:g}"
                 return text_grid(self.schedule, start, end) + note
-        return repr(self)
+        return f"{self!r}\nno grid: its times are no multiples of a slot that gives at most {_MOST_SLOTS} of them"
 
     def _repr_html_(self) -> str:
         if len(self) > 20_000:  # as SVG, megabytes

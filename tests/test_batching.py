@@ -213,3 +213,8 @@ def test_many_rows_reach_more_than_one_row_does():
 def test_matmuls_that_cannot_be(sizes, text):
     with pytest.raises(ValueError, match=text):
         measure_matmul(**sizes)
+
+
+def test_a_global_batch_with_too_many_digits_is_refused_at_once():
+    with pytest.raises(ValueError, match="global_batch is 1000000000000000009: give at most 1,000,000,000 samples"):
+        batch_layouts(10**18 + 9, 4)

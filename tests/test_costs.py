@@ -91,7 +91,8 @@ def costs_with(name, value):
     ],
 )
 def test_bad_numbers_are_refused_by_name_and_place(name, value, says):
-    with pytest.raises(ValueError, match=re.escape(says.format(name))):
+    what = {"message_bytes": "bytes", "bandwidth": "bytes a second"}.get(name, "a time")
+    with pytest.raises(ValueError, match=re.escape(says.format(name).replace("a time", what))):
         costs_with(name, value)
 
 
@@ -153,3 +154,17 @@ def test_costs_are_frozen():
         costs.hop = 3
     with pytest.raises(ValueError, match="read-only"):
         costs.forward[0] = 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (dict(forward=10**400), "forward must be a number or one number a stage, not 1000"),
+        (dict(forward="a"), "not 'a'; or give a table, a row a stage and a column a micro-batch"),
+        (dict(hop="a"), "not 'a'; hop has one a boundary between stages"),
+        (dict(hop=2, transfer=1, message_bytes=1, bandwidth=1), "pass these two, or transfer, not both"),
+    ],
+)
+def test_what_makes_no_cost_is_refused_in_words(arguments, says):
+    with pytest.raises(ValueError, match=says):
+        Costs(**arguments)

@@ -73,7 +73,7 @@ def test_looks_are_the_palettes(look, colours):
     assert to_hex(ax.get_facecolor()) == to_hex(ax.get_figure().get_facecolor()) == colours.page
     forward = next(c for c in ax.collections if c.get_label() == "forward")
     assert to_hex(forward.get_facecolor()[0]) == colours.kinds["F"].fill
-    with pytest.raises(ValueError, match="theme is 'auto': choose 'light' or 'dark'"):
+    with pytest.raises(ValueError, match="look is 'auto': choose 'light' or 'dark'"):
         draw_timeline(T, look="auto")
 
 

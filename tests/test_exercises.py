@@ -29,6 +29,10 @@ RIGHT = {
         "2F0 2B0 2F1 2B1 2F2 2B2 2F3 2B3",
     ],
     "1f1b-held": lambda d, m, k: min(m, d - k),
+    "stage-states": 350,
+    "layers-worth": lambda d, m, layers: min(m, d) * layers / d,
+    "microbatches-of-a-layout": 96,
+    "tensor-group": lambda rank, tensor: rank // tensor,
     "three-stages": (3, 3, 2),  # 5 + 5 + 5 ms
     "bandwidth": 20.13,
 }

@@ -49,6 +49,7 @@ SAME = Schedule(["0F0 0F1 0B0 0B1", "1F0 1I0 1W0 1F1 1B1"])
 @pytest.mark.parametrize(
     "text",
     [
+        '"0F0","0F1", "0B0",0B1\n"1F0",1I0,1W0,1F1,"1B1"\n',
         "0F0,0F1,0B0,0B1\n1F0,1I0,1W0,1F1,1B1\n",
         "0F0,0F1,,,0B0,0B1,,\n,1F0,1I0,1W0,,1F1,1B1",
         " 0F0 ,\t0F1, 0B0 , 0B1 \n1F0 , 1I0,1W0, 1F1 ,1B1\n\n\n",
@@ -111,6 +112,9 @@ WHOLE = (TORCH / "Interleaved1F1B_D2_M4_V2.compute_only.csv").read_text().rstrip
         ("0F0,(0F1;0B0;0B1)OVERLAP_F_B\n", "line 1, cell 2"),
         ("0F0,(0B0;0F1)OVERLAP_F_B,0B1\n", None),
         ("0F0,(0F1;0B1)OVERLAP_F_B,0B0\n", "rows.csv: 0F1 and 0B1 on device 0 cannot run as a pair"),
+        ("0F0 0F1,0B0\n", "rows.csv, line 1, cell 1: '0F0 0F1' is not an action"),
+        ('0F0,"0B0\n', "rows.csv, line 1: unexpected end of data; is the file cut short"),
+        ("0F0,\u0660B0\n", "rows.csv, line 1, cell 2: '\u0660B0' is not an action"),
         ("0F0,0X0\n", "rows.csv, line 1, cell 2: '0X0' is not an action of PyTorch's schedules, such as 2F0"),
         ("0F0,0SEND_X0,0B0\n", "rows.csv, line 1, cell 2: '0SEND_X0' is not an action"),
         (bytes(range(256)), "rows.csv is not a text file: give the CSV that PyTorch's _dump_csv wrote"),
@@ -175,6 +179,8 @@ TIMELINE = {"format": "pplab/1", "rows": ["0F0 0B0"], "start": [0, 1], "end": [1
         ("", "rows.json is not JSON, or is cut short: give a file that pplab.write_json wrote"),
         (json.dumps(TIMELINE)[:-5], "rows.json is not JSON, or is cut short"),
         (b"\x89PNG\r\n\xff", "rows.json is not JSON"),
+        ("[" * 100_000, "rows.json is not JSON"),
+        (json.dumps(TIMELINE | {"pairs": [[1, 2]]}), "pairs, op 0: 1 is not an op"),
         ("[]", "rows.json holds no schedule of pplab"),
         ('{"rows": ["0F0 0B0"]}', "rows.json holds no schedule of pplab"),
         ('{"format": "pplab/1"}', "rows.json holds no schedule of pplab"),

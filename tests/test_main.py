@@ -76,7 +76,10 @@ def test_compare_prints_what_a_hop_does(capsys):
 
 def test_compare_takes_all_schedules_unless_told(capsys):
     assert main(["compare"]) == 0
-    assert list(table(capsys.readouterr().out)) == list(pplab.SCHEDULES)
+    out = capsys.readouterr().out
+    assert list(table(out)) == list(pplab.SCHEDULES)
+    assert "on device 0, 1, … (chunks, where a device has several stages)\n" in out
+    assert len({line.index("%") for line in out.splitlines()[1:]}) == 1
 
 
 @pytest.mark.parametrize(
@@ -89,6 +92,10 @@ def test_compare_takes_all_schedules_unless_told(capsys):
         ("trace 1f1b --hop -1", "pplab: hop is -1: a time must be finite and not negative"),
         ("trace 1f1b --forward nan", "pplab: forward is nan"),
         ("trace 1f1b --forward 0 --backward 0", "pplab: the timeline has no length"),
+        ("compare --forward 0 --backward 0", "pplab: the timeline has no length"),
+        ("compare --forward 1e308 --backward 1e308", "pplab: the costs are so large that times overflow"),
+        ("trace 1f1b --devices 99999999999", "pplab: num_devices is 99,999,999,999: a schedule has at most 65,536"),
+        ("trace gpipe --microbatches 9999999", "pplab: num_devices · num_microbatches · num_chunks is 39,999,996"),
         ("trace none.csv", "pplab: [Errno 2] No such file or directory: 'none.csv'"),
         ("trace 1f1b --svg no/such/folder/a.svg", "pplab: [Errno 2] No such file or directory"),
     ],

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from pplab.numeric import MicroBatch, PipelineStage
+import pplab
+from pplab.numeric import MLP, MicroBatch, PipelineStage, run
 
 RNG = np.random.default_rng(0)
 
@@ -56,3 +57,26 @@ def test_a_micro_batch_without_gradients_is_refused(stage):
     ):
         stage.backward(MicroBatch(6, np.ones((1, 5))))
     assert stage.backward_count == stage.active_steps == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: MLP(4), "sizes is 4: give two widths or more"),
+        (lambda: MLP([2, True]), "sizes is "),
+        (lambda: MLP([2, 2], activation=["tanh"]), "choose one of tanh, relu, linear"),
+        (lambda: MLP([2, 2], weights=[np.full((2, 2), np.nan)]), "holds nan: give finite numbers only"),
+        (lambda: MLP.equal(True, 4), "num_layers is True: give a whole number of 1 or more"),
+        (lambda: run(pplab.gpipe(1, 1), MLP([1, 1]), [[1j]], [[0]]), "batch is not an array of numbers"),
+        (lambda: run(pplab.gpipe(1, 1), MLP([1, 1]), np.ones((1, 1), complex), [[0]]), "batch is not an array of num"),
+        (lambda: run(pplab.gpipe(1, 1), MLP([1, 1]), [[10**400]], [[0]]), "batch is not an array of numbers"),
+    ],
+)
+def test_a_senseless_model_or_batch_is_refused(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(TypeError, match="None is not a model: give an MLP"):
+        run(pplab.gpipe(1, 1), None, [[1]], [[0]])

@@ -152,3 +152,24 @@ def test_a_long_row_may_mix_spellings():
 def test_schedule_error_is_a_value_error():
     assert issubclass(ScheduleError, ValueError)
     assert pplab.ScheduleError is ScheduleError
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [list, lambda op: np.str_(op), lambda op: f" {op} ", lambda op: (np.uint8(op[0]), np.str_(op[1]), np.int32(op[2])),
+     lambda op: str(op) if op.microbatch % 2 else op],
+)  # fmt: skip
+def test_long_rows_in_any_spelling_are_the_same(spell):
+    s = pplab.one_f_one_b(2, 3000)
+    assert pplab.Schedule([[spell(op) for op in row] for row in s.rows]) == s
+    rows = [[spell(op) for op in row] for row in s.rows]
+    rows[1][2500] = "1X0"
+    with pytest.raises(pplab.ScheduleError, match="device 1, op 2500: '1X0' is not an op"):
+        pplab.Schedule(rows)
+
+
+def test_digits_of_other_alphabets_are_refused():
+    with pytest.raises(pplab.ScheduleError, match="is not an op"):
+        pplab.Op.parse("\u0662F\u0660")
+    with pytest.raises(pplab.ScheduleError, match=r"stage 10000.* must be a whole number from 0 to 2³¹ − 1"):
+        pplab.Schedule([[(10**30, "F", 0)]])

@@ -92,5 +92,5 @@ def test_patterns_are_the_same_in_both_themes():
 
 def test_themes_by_name():
     assert {name: theme(name) for name in THEMES} == {"light": LIGHT, "dark": DARK}
-    with pytest.raises(ValueError, match="theme is 'sepia': choose 'light' or 'dark'"):
+    with pytest.raises(ValueError, match="look is 'sepia': choose 'light' or 'dark'"):
         theme("sepia")

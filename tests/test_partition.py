@@ -241,3 +241,17 @@ def test_a_limit_that_nothing_fits_says_where(memory, limit, text):
     """E26: a pipeline cuts between layers, so a layer that does not fit alone needs tensor parallelism."""
     with pytest.raises(ValueError, match=re.escape(text)):
         optimal([1, 1, 1], 2, memory, limit)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: optimal([10**400], 1), "times must be one number a layer, not [1000"),
+        (lambda: optimal([1, 2], 1, memory="abc", memory_limit=3), "memory is 'abc': give bytes of 0 or more"),
+        (lambda: optimal([1, 2], 1, memory=[1, 2], memory_limit=10**400), "memory_limit is 1000"),
+        (lambda: Partition(None, [1.0]), "sizes is None: give the number of layers of each stage"),
+    ],
+)
+def test_what_is_no_number_is_refused_in_words(call, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        call()

@@ -387,3 +387,36 @@ def a_million_ops(fault, num_devices=4):
 def test_a_fault_at_the_end_of_a_million_ops_is_named(fault):
     with pytest.raises(ScheduleError, match=re.escape(FAULTS[fault])):
         Schedule.from_columns(**a_million_ops(fault))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "says"),
+    [
+        (None, "pairs must be a list of pairs of ops, such as [('0F1', '0B0')], not None"),
+        ([(1, 2)], "pairs, op 0: 1 is not an op; write pplab.Op(2, 'F', 0)"),
+        ([("0F1", (0, "B", 0, 1))], "pairs, op 1: (0, 'B', 0, 1) is not an op"),
+        ([("0F1", "9B9")], "9B9 is not in the schedule custom"),
+        ([("0F1", "0W0")], "0W0 is not in the schedule custom"),
+    ],
+)
+def test_pairs_that_are_none_are_refused(pairs, says):
+    with pytest.raises(ScheduleError, match=re.escape(says)):
+        Schedule(["0F0 0F1 0B0 0B1"], pairs=pairs)
+
+
+def test_many_pairs_are_found():
+    row = ["0F0", *(x for m in range(1, 20_000) for x in (f"0F{m}", f"0B{m - 1}")), "0B19999"]
+    s = Schedule([row], pairs=[(f"0F{m}", f"0B{m - 1}") for m in range(1, 20_000)])
+    assert s.paired.nonzero()[0].tolist() == list(range(1, 39_999, 2))
+
+
+def test_arrays_are_read_only():
+    s = pplab.one_f_one_b(2, 2)
+    for array in (s.first, s.slot, s.hops, s.nodes.of_op, s.nodes.first, *s.nodes.needs, *s.steps):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_truth_values_are_no_numbers():
+    with pytest.raises(ScheduleError, match=r"column device, entry 0: False must be a whole number from 0 to 2³¹ − 1"):
+        Schedule.from_columns([False, False], [0, 0], ["F", "B"], [0, 0])

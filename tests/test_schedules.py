@@ -73,6 +73,14 @@ def test_bad_sizes_are_refused_by_name(name, size, value):
 @every_schedule
 def test_numpy_sizes_are_whole_numbers_too(name):
     assert SCHEDULES[name](np.int64(4), np.uint8(4)) == SCHEDULES[name](4, 4)
+    assert SCHEDULES[name](np.uint8(4), np.uint8(100)) == SCHEDULES[name](4, 100)
+
+
+@every_schedule
+@pytest.mark.parametrize("sizes", [(10**11, 4), (4, 10**11), (10**50, 1), (2**16, 2**9)])
+def test_sizes_that_no_memory_holds_are_refused(name, sizes):
+    with pytest.raises(ValueError, match=r"a schedule has at most (65,536 devices|16,777,216 forwards)"):
+        SCHEDULES[name](*sizes)
 
 
 @every_schedule

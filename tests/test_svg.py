@@ -122,7 +122,7 @@ def test_looks():
         assert "data-jp-theme" not in text
     assert "--page:#ffffff" in light
     assert "--page:#ffffff" not in dark
-    with pytest.raises(ValueError, match="theme is 'blue': choose 'light' or 'dark'"):
+    with pytest.raises(ValueError, match="look is 'blue': choose 'light' or 'dark'"):
         svg.timeline(T, look="blue")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pplab
-from pplab import Op, Timeline, simulate
+from pplab import Costs, Op, Timeline, simulate
 
 S = pplab.gpipe(2, 2)
 T = simulate(S)
@@ -27,6 +27,35 @@ def test_columns_lie_beside_each_other():
 def test_times_are_read_only(column):
     with pytest.raises(ValueError, match="read-only"):
         getattr(T, column)[0] = 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pplab.makespan, pplab.bubble_fraction, pplab.utilization, pplab.peak_in_flight, pplab.critical_path,
+        pplab.idle_gaps, pplab.metrics.busy_time, pplab.idle.idle_by_reason, pplab.svg.timeline, pplab.draw_timeline,
+        pplab.draw.draw_in_flight, lambda t: pplab.metrics.in_flight(t, 0), lambda t: pplab.write_chrome_trace(t, "no"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("given", [S, 7])
+def test_what_needs_a_timeline_says_so(call, given):
+    with pytest.raises(TypeError, match=r"is not a timeline: simulate a schedule first, pplab\.simulate\("):
+        call(given)
+
+
+@pytest.mark.parametrize("given", ["1f1b", [["0F0"]], None])
+def test_what_needs_a_schedule_says_so(given):
+    for call in (simulate, Costs.per_device, pplab.lower_bound, lambda s: Timeline(s, [], [])):
+        with pytest.raises(TypeError, match=r"is not a schedule: give a Schedule, such as pplab\.one_f_one_b"):
+            call(given)
+    for call in (simulate, pplab.lower_bound):
+        with pytest.raises(TypeError, match=r"costs is 1\.0: give pplab\.Costs"):
+            call(S, 1.0)
+
+
+def test_a_column_that_is_no_times_is_refused():
+    with pytest.raises(ValueError, match="start must be 8 times, one an op of gpipe, not 'abc'"):
+        Timeline(S, "abc", T.end)
 
 
 def test_changing_the_arrays_it_was_built_from_changes_nothing():
@@ -81,6 +110,30 @@ slot       0  1  2  3  4  5  6  7  8
 device 0  F0 F1  .  .  . B1  - B0  -
 device 1   . F0 F1 B1  - B0  -  .  ."""
 
+NO_GRID = "its times are no multiples of a slot that gives at most 400 of them"
+
+
+@pytest.mark.parametrize(
+    ("costs", "slot", "first"),
+    [
+        (Costs(1, backward=2, hop=0.5), "0.5", "F0  - F1  -"),
+        (Costs(0.3, backward=0.7), "0.1", "F0  -  - F1  -  -"),
+        (Costs(1, backward=1 + 1 / 3), "0.333333", "F0  -  - F1"),
+        (Costs(1, backward=1.25), "0.25", "F0  -  -  - F1"),
+    ],
+)
+def test_str_is_a_grid_of_parts_of_the_shortest_op(costs, slot, first):
+    text = str(simulate(S, costs))
+    assert text.endswith(f"\na slot is {slot}")
+    assert text.splitlines()[1].startswith(f"device 0  {first}")
+
+
+def test_a_timeline_without_length_shows_itself():
+    t = simulate(S, Costs(0, backward=0))
+    assert "0 long, without length, since every op takes no time; at most 2, 2 in flight" in t._repr_html_()
+    assert "gpipe: every op takes no time, so there is nothing to see</text>" in pplab.svg.timeline(t)
+    assert pplab.draw_timeline(t).get_xlim() == (0, 1)
+
 
 @pytest.mark.parametrize(
     ("times", "text"),
@@ -89,7 +142,8 @@ device 1   . F0 F1 B1  - B0  -  .  ."""
         (lambda x: x + 100, GRID),
         (lambda x: x * 0.02, f"{GRID}\na slot is 0.02"),
         (lambda x: x * 1.5 + 7, f"{GRID}\na slot is 1.5"),
-        (lambda x: x**1.1, "<Timeline of gpipe, simulated: 8 ops in 11.2116>"),
+        (lambda x: x**1.1, f"<Timeline of gpipe, simulated: 8 ops in 11.2116>\nno grid: {NO_GRID}"),
+        (lambda x: 0 * x, "<Timeline of gpipe, simulated: 8 ops in 0>\nno grid: every op takes no time"),
     ],
 )
 def test_str_is_a_grid_where_slots_fit(times, text):

@@ -148,6 +148,29 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
             ): "off by one: after the warm-up one more forward comes before the first backward.",
         },
     ),
+    "stage-states": Number(
+        lambda: 16 * 175e9 / 8 / 1e9,
+        "More than four devices of 80 GB, for one stage.",
+        "Parameters of the stage, times bytes a parameter, in units of 10⁹.",
+        {
+            16 * 350 / 8: "350 GB already hold 2 bytes a parameter. How many parameters are there?",
+            16 * 350 / 64: "that divides by 8 twice, and takes 350 GB for the number of parameters.",
+            16 * 175: "that is the whole model. A stage has an eighth.",
+            14 * 175 / 8: "14 bytes leave the gradients out; the question says 16.",
+        },
+    ),
+    "layers-worth": Function(
+        lambda d, m, layers: layers / d * float(peak_in_flight(simulate(SCHEDULES["1f1b"](d, m)))[0]),
+        [(8, 16, 96), (4, 64, 96), (16, 16, 96), (8, 4, 96), (4, 1, 8)],
+        "With M ≥ D it is L, whatever D is: more devices do not make the first one's activations fewer.",
+        "How many layers has its stage, and how many micro-batches does it hold at most?",
+        {
+            lambda d, m, layers: layers: "right while M ≥ D. And with fewer micro-batches than devices?",
+            lambda d, m, layers: layers / d: "that is one micro-batch. How many are in flight?",
+            lambda d, m, layers: m * layers / d: "that is GPipe.",
+            lambda d, m, layers: m * layers: "that is GPipe, and on all devices together.",
+        },
+    ),
     "three-stages": Cut(
         (3, 1, 1, 2, 2, 1, 1, 4),
         3,
@@ -163,6 +186,26 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
             8 * 201_326_592 / 0.010 / 1e9: "those are gigabits; a byte has eight.",
             201_326_592 / 10 / 1e9: "mind the unit: 10 ms are 0.010 s.",
             201_326_592 / 0.010: "in GB/s, please.",
+        },
+    ),
+    "microbatches-of-a-layout": Number(
+        lambda: 1536 / (1024 // (8 * 16)) / 2,
+        "8 replicas of 128 devices; 192 sequences each; two in a micro-batch.",
+        "How many replicas are there? How many sequences does each get?",
+        {
+            768: "that leaves the replicas out.",
+            192: "those are sequences. A micro-batch has two.",
+            12: "8 replicas, not 64.",
+        },
+    ),
+    "tensor-group": Function(
+        lambda rank, tensor: rank // tensor,
+        [(100, 8), (100, 4), (7, 8), (1023, 2), (5, 1)],
+        "Neighbours share a group, and so a node.",
+        "Ranks 0 to t − 1 are group 0, the next t are group 1.",
+        {
+            lambda rank, tensor: rank % tensor: "that is the place in the group, not the group.",
+            lambda rank, tensor: rank // 8: "that is the node. With t = 4, a node has two groups.",
         },
     ),
 }

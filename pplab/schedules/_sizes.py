@@ -12,17 +12,42 @@ MEANING = {
     "hidden_size": "how wide the model is",
     "bytes_per_element": "how many bytes a number takes",
 }
+_MOST_PASSES = 2**24  # forwards of a schedule: some GB and half a minute
+_MOST_DEVICES = 2**16
 
 
-def check_sizes(**sizes: object) -> None:
-    """Raise ValueError unless each size is a whole number of at least 1."""
+def check_sizes(**sizes: object) -> tuple[int, ...]:
+    """The sizes as Python's ints, whose products cannot overflow; raises ValueError unless each is whole, from 1."""
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
             raise ValueError(f"{name} is {value!r:.40}: it says {MEANING[name]}, so give a whole number of 1 or more")
+    return tuple(int(value) for value in sizes.values())  # type: ignore[call-overload]
 
 
-def check_one_chunk(name: str, num_chunks: object) -> None:
-    """Raise ValueError for a number of chunks other than 1."""
-    check_sizes(num_chunks=num_chunks)
-    if num_chunks != 1:
-        raise ValueError(f"{name} holds one stage a device, so num_chunks can only be 1, not {num_chunks}")
+def check_schedule_sizes(num_devices: object, num_microbatches: object, num_chunks: object = 1) -> tuple[int, int, int]:
+    """A builder's sizes as ints; raises ValueError as check_sizes does, and for a schedule that no memory holds."""
+    devices, microbatches, chunks = check_sizes(
+        num_devices=num_devices, num_microbatches=num_microbatches, num_chunks=num_chunks
+    )
+    if devices > _MOST_DEVICES:
+        raise ValueError(
+            f"num_devices is {_short(devices)}: a schedule has at most {_MOST_DEVICES:,} devices; give fewer"
+        )
+    if devices * microbatches * chunks > _MOST_PASSES:
+        raise ValueError(
+            f"num_devices · num_microbatches · num_chunks is {_short(devices * microbatches * chunks)}: a schedule "
+            f"has at most {_MOST_PASSES:,} forwards, more do not fit into memory; give smaller sizes"
+        )
+    return devices, microbatches, chunks
+
+
+def check_one_chunk(name: str, num_devices: object, num_microbatches: object, num_chunks: object) -> tuple[int, int]:
+    """As check_schedule_sizes for a schedule of one stage a device; raises ValueError for other numbers of chunks."""
+    devices, microbatches, chunks = check_schedule_sizes(num_devices, num_microbatches, num_chunks)
+    if chunks != 1:
+        raise ValueError(f"{name} holds one stage a device, so num_chunks can only be 1, not {chunks}")
+    return devices, microbatches
+
+
+def _short(number: int) -> str:
+    return f"{number:,}" if number < 10**18 else f"about 10^{len(str(number)) - 1}" if number < 10**999 else "huge"

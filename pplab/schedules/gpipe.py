@@ -3,7 +3,7 @@
 import numpy as np
 
 from pplab.schedule import Schedule
-from pplab.schedules._sizes import check_one_chunk, check_sizes
+from pplab.schedules._sizes import check_one_chunk
 
 
 def gpipe(num_devices: int, num_microbatches: int, num_chunks: int = 1, backward_order: str = "reverse") -> Schedule:
@@ -14,10 +14,9 @@ def gpipe(num_devices: int, num_microbatches: int, num_chunks: int = 1, backward
 
     ``backward_order``: ``"reverse"`` runs the last micro-batch's backward first, as the paper and the
     chapter do; ``"fifo"`` the first one's, as PyTorch's ScheduleGPipe does. Times are the same.
-    Raises ValueError for sizes below 1 or another order.
+    Raises ValueError for sizes below 1, too large ones, another order.
     """
-    check_sizes(num_devices=num_devices, num_microbatches=num_microbatches)
-    check_one_chunk("gpipe", num_chunks)
+    num_devices, num_microbatches = check_one_chunk("gpipe", num_devices, num_microbatches, num_chunks)
     if backward_order not in ("reverse", "fifo"):
         raise ValueError(f"backward_order is {backward_order!r:.40}: choose 'reverse' or 'fifo'")
     forward = np.arange(num_microbatches)

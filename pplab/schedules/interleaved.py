@@ -3,7 +3,7 @@
 import numpy as np
 
 from pplab.schedule import Schedule
-from pplab.schedules._sizes import check_sizes
+from pplab.schedules._sizes import check_schedule_sizes
 from pplab.schedules._turns import take_turns
 
 
@@ -19,9 +19,9 @@ def interleaved_1f1b(
     first (one group where M < D): a group passes all chunks before the next one starts. Device k warms up with
     2(D − k − 1) + (V − 1) · G forwards, G the largest group, as Megatron-LM does; ``short_warm_up`` leaves the
     doubling out: less is held, and a hop costs more. Any M; PyTorch's order where it takes M.
-    Raises ValueError for sizes below 1.
+    Raises ValueError for sizes below 1 and too large ones.
     """
-    check_sizes(num_devices=num_devices, num_microbatches=num_microbatches, num_chunks=num_chunks)
+    num_devices, num_microbatches, num_chunks = check_schedule_sizes(num_devices, num_microbatches, num_chunks)
     groups = np.array_split(np.arange(num_microbatches), max(1, num_microbatches // num_devices))
     chunks = np.arange(num_chunks)
     forward, backward = (

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pplab.schedule import Schedule
-from pplab.schedules._sizes import check_one_chunk, check_sizes
+from pplab.schedules._sizes import check_one_chunk
 from pplab.schedules._turns import take_turns
 
 
@@ -14,10 +14,9 @@ def one_f_one_b(num_devices: int, num_microbatches: int, num_chunks: int = 1) ->
         device 1   .  F0 B0 F1 B1 F2 B2 .
 
     Device k warms up with min(M, D − k − 1) forwards (Narayanan et al. 2021, section 2.2), so it never
-    holds more than min(M, D − k) micro-batches; the time is GPipe's. Any M ≥ 1. Raises ValueError for sizes below 1.
+    holds more than min(M, D − k) micro-batches; the time is GPipe's. Any M ≥ 1.
+    Raises ValueError for sizes below 1 and too large ones.
     """
-    check_sizes(num_devices=num_devices, num_microbatches=num_microbatches)
-    check_one_chunk("1f1b", num_chunks)
     return _warmed_up("1f1b", num_devices, num_microbatches, num_chunks, ahead=1)
 
 
@@ -30,15 +29,15 @@ def eager_1f1b(num_devices: int, num_microbatches: int, num_chunks: int = 1) -> 
     Device k warms up with min(M, 2(D − k − 1)) forwards, one more for each of the two messages that a
     micro-batch sends between it and each later device, so a hop up to the length of a pass costs what it
     costs GPipe; it holds up to min(M, 2(D − k) − 1) micro-batches. The idea is the eager 1F1B of Zhuang et al.
-    2023, On Optimizing the Communication of Model Parallelism (arXiv 2211.05322). Raises ValueError for sizes below 1.
+    2023, On Optimizing the Communication of Model Parallelism (arXiv 2211.05322).
+    Raises ValueError for sizes below 1 and too large ones.
     """
     return _warmed_up("eager-1f1b", num_devices, num_microbatches, num_chunks, ahead=2)
 
 
 def _warmed_up(name: str, num_devices: int, num_microbatches: int, num_chunks: int, ahead: int) -> Schedule:
     """Warm-up of ``ahead`` forwards for each device that follows."""
-    check_sizes(num_devices=num_devices, num_microbatches=num_microbatches)
-    check_one_chunk(name, num_chunks)
+    num_devices, num_microbatches = check_one_chunk(name, num_devices, num_microbatches, num_chunks)
     microbatches = np.arange(num_microbatches)
     passes = np.stack([0 * microbatches, microbatches])
     return take_turns(name, ahead * np.arange(num_devices)[::-1], passes, passes)

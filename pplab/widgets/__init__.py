@@ -3,18 +3,26 @@
 from pplab.widgets.batches import BatchExplorer
 from pplab.widgets.cuts import CutExplorer
 from pplab.widgets.explorer import Explorer
+from pplab.widgets.layout import LayoutExplorer
 from pplab.widgets.links import LinkExplorer
+from pplab.widgets.memory import MemoryExplorer
 
 # What a notebook calls: it says what the reader does, and gives the explorer.
 explore, explore_batches, explore_cuts, explore_links = Explorer, BatchExplorer, CutExplorer, LinkExplorer
+explore_memory = MemoryExplorer
+explore_layout = LayoutExplorer
 
 __all__ = [
     "BatchExplorer",
     "CutExplorer",
     "Explorer",
+    "LayoutExplorer",
     "LinkExplorer",
+    "MemoryExplorer",
     "explore",
     "explore_batches",
     "explore_cuts",
+    "explore_layout",
     "explore_links",
+    "explore_memory",
 ]

@@ -54,7 +54,7 @@ def choice(label: str, value: str, options: Iterable[str]) -> w.Widget:
 
 def switch(label: str, value: bool) -> w.Widget:
     """A checkbox with its label beside it."""
-    return w.Checkbox(value=value, description=label, indent=False, tooltip=label)
+    return w.Checkbox(value=value, description=label, indent=False, tooltip=label, layout=w.Layout(width="auto"))
 
 
 def preset(presets: Presets[T], name: str) -> T:

@@ -12,9 +12,10 @@ import pytest
 from conftest import open_and_run
 
 import pplab
-from pplab.widgets import explore_batches, explore_cuts, explore_links
+from pplab.widgets import explore_batches, explore_cuts, explore_layout, explore_links, explore_memory
 
-OTHERS = ("01_stages", "03_micro_batches", "09_imbalance_and_links")  # with explorers of their own
+# with explorers of their own
+OTHERS = ("01_stages", "03_micro_batches", "06_memory", "09_imbalance_and_links", "10_3d_parallelism")
 PATHS = (Path(__file__).parents[2] / "notebooks").glob("*.ipynb")
 NOTEBOOKS = sorted({path.stem for path in PATHS} - set(OTHERS))
 SHOTS = os.environ.get("PPLAB_SCREENSHOTS")  # a folder to look at what the tests saw
@@ -87,26 +88,33 @@ def take_picture(page: Any, name: str, lab: tuple[str, str]) -> None:
         page.screenshot(path=f"{SHOTS}/{name}-{lab[1].split()[-1].lower()}.png")
 
 
-def others() -> dict[str, tuple[Any, Any, int]]:
-    """The other notebooks' explorers as the reader opens them: explorer, control to move, its place on the page."""
-    cuts, batches, links = explore_cuts(), explore_batches(), explore_links("Llama-3 8B", link="Ethernet 100")
+def others() -> dict[str, tuple[Any, Any, int | None]]:
+    """The other notebooks' explorers as they open: the explorer, a control to move, its place among sliders."""
+    cuts, batches, memory = explore_cuts(), explore_batches(), explore_memory()
+    layout, links = explore_layout(), explore_links("Llama-3 8B", link="Ethernet 100")
     return {
         "01_stages": (cuts, cuts.cuts[0], 1),
         "03_micro_batches": (batches, batches.devices, 1),
+        "06_memory": (memory, memory.devices, 0),
         "09_imbalance_and_links": (links, links.micro_batch_size, 0),
+        "10_3d_parallelism": (layout, layout.pipeline, None),
     }
 
 
 @pytest.mark.parametrize("lab", ["JupyterLab Light"], indirect=True)
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_explorers(browser: Any, lab: tuple[str, str], name: str) -> None:
-    """Three keys on a slider, and the page shows what the same explorer gives in Python."""
+    """Three keys on a slider, or another choice, and the page shows what the same explorer gives in Python."""
     page = open_and_run(browser, lab[0], name)
     assert page.locator('[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
     assert page.locator(".jp-RenderedHTMLCommon img:not([alt])").count() == 0
     explorer, control, place = others()[name]
-    press(page, place, "ArrowRight", 3)
-    control.value += 3 * control.step
+    if place is None:  # a dropdown of its own label
+        page.get_by_label("pipeline", exact=False).first.select_option("16")
+        control.value = "16"
+    else:
+        press(page, place, "ArrowRight", 3)
+        control.value += 3 * control.step
     expected = re.findall(r"<td[^>]*>(.*?)</td>", explorer.numbers.value)
     last = page.locator("table.pplab-numbers td", has_text=plain(expected[-1])).last
     last.wait_for(timeout=15_000)
