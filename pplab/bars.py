@@ -183,10 +183,12 @@ def tick_values(most: float) -> list[float]:
 
 
 def tick(x: float, y: float, text: str) -> str:
+    """A tick of the axis with its number below."""
     return f'<path d="M{x:.1f} {y:.1f}v5" class="tick"/>{svg_text(x, y + 18, text)}'
 
 
 def svg_text(x: float, y: float, text: str, anchor: str = "middle") -> str:
+    """Words at a place; ``anchor`` says which end of them stands there."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="txt">{escape(text)}</text>'
 
 
