@@ -40,12 +40,14 @@ class Choices:
             value = getattr(self, name)
             if value is not None:
                 sizes = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
-                for size in sizes or (None,):
+                _check_some(name, sizes)
+                for size in sizes:
                     check_whole(**{name: size})
                 object.__setattr__(self, name, tuple(sorted({int(size) for size in sizes})))
         for name, check in (("recompute", check_recompute), ("schedules", check_schedule)):
             value = getattr(self, name)
             values = (value,) if isinstance(value, str) else tuple(value)
+            _check_some(name, values)
             for one in values:
                 check(one)
             object.__setattr__(self, name, values)
@@ -54,6 +56,11 @@ class Choices:
         """Those of the legal sizes that may be chosen."""
         wanted = getattr(self, name)
         return list(legal) if wanted is None else [size for size in wanted if size in legal]
+
+
+def _check_some(name: str, values: tuple) -> None:
+    if not values:
+        raise ValueError(f"{name} is empty: give at least one to choose from, or leave it out")
 
 
 def layouts(
@@ -114,10 +121,12 @@ def check_divisions(
     _check_batch(global_batch, {d * b for _, _, d in found for b in choices.micro_batch_size or (1,)})  # type: ignore[union-attr]
     if not any(_chunked(choices, model.num_layers // p, p, 4 * p) for _, p, _ in found):
         each = sorted({model.num_layers // p for _, p, _ in found})
+        if all(p == 1 for _, p, _ in found):
+            raise ValueError("interleaving needs a pipeline of 2 devices or more: give another pipeline, or 1f1b")
         raise ValueError(
             f"num_chunks {_list(choices.num_chunks)} with {', '.join(choices.schedules)} cuts no device's blocks "
             f"evenly: there are {_list(each)} a device; num_chunks must divide them, 1 for all but interleaved "
-            f"schedules, which have 2 or more on 2 devices or more; try {_list(_divisors(each[-1]))}"
+            f"schedules, which have 2 or more on 2 devices or more; try {_list(_divisors(each[-1])[1:] or [1])}"
         )
 
 
@@ -138,6 +147,8 @@ def _raise_no_mesh(model: TransformerModel, devices: int, choices: Choices) -> N
     given = {k: getattr(choices, k) for k in ("tensor", "pipeline", "data") if getattr(choices, k)}
     step = int(np.prod([sizes[0] for sizes in given.values()]))
     text = " and ".join(f"{name} {_list(sizes)}" for name, sizes in given.items())
+    if len(given) == 3:
+        raise ValueError(f"{text} make {step} devices, where there are {devices}: leave one of them out, or change it")
     raise ValueError(
         f"{devices} devices cannot be laid out with {text}: tensor · pipeline · data must be {devices} and pipeline "
         f"must divide the {model.num_layers} blocks; the nearest number of devices that is a multiple of {step} is "

@@ -187,11 +187,17 @@ def estimate_memory(
     ------
     ValueError : sizes that are not positive, do not divide, or do not add up to the layers; an unknown convention or
         recompute (the known are listed); a mixture of experts; a schedule without backwards.
-    TypeError : something that is neither a Schedule nor a Timeline.
+    TypeError : no Schedule or Timeline, no TransformerModel, a switch that is neither True nor False.
 
     Korthikanti et al. 2022 (arXiv 2205.05198), section 4.3 for embedding and head.
     """
     s = _check_schedule(schedule)
+    if not isinstance(model, TransformerModel):
+        raise TypeError(f"model is {model!r:.40}: give a TransformerModel, such as pplab.model.MODELS['GPT-3 175B']")
+    flags = dict(sequence_parallel=sequence_parallel, sharded_optimizer=sharded_optimizer, dropout=dropout)
+    for name, flag in (flags | dict(input_frees=input_frees)).items():
+        if not isinstance(flag, (bool, np.bool_)):
+            raise TypeError(f"{name} must be True or False, not {flag!r:.40}")
     each = bytes_per_parameter(convention, data_parallel, sharded_optimizer)
     shape = dict(micro_batch_size=micro_batch_size, seq_len=seq_len, activation_bytes=activation_bytes)
     shape |= dict(tensor_parallel=tensor_parallel, sequence_parallel=sequence_parallel)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 # From the foot of a bar to its top. Neighbours differ in lightness, and every second one has a pattern.
 LOOKS: dict[str, Look] = {
     "weights": Look("#1f5f9f", "#ffffff", "", "weights of the blocks"),
-    "gradients": Look("#8fc1ea", "#062338", "lines", "their gradients"),
-    "optimizer": Look("#4a7d74", "#ffffff", "dots", "their optimizer state"),
+    "gradients": Look("#8fc1ea", "#062338", "lines", "gradients of the blocks"),
+    "optimizer": Look("#4a7d74", "#ffffff", "dots", "optimizer state of the blocks"),
     "embedding": Look("#b9d9b0", "#12290b", "dots", "embedding and head, all three"),
     "activations": Look("#f2a531", "#1f1300", "", "activations"),
     "logits": Look("#fbe9a6", "#1f1300", "cross", "logits"),
@@ -67,6 +67,7 @@ def draw_memory(
     figure unless given. ``look``: "light" or "dark". Sizes are in GB of 10⁹ bytes, or less where all are small.
     Returns the Axes. Raises ValueError for an unknown look, UnknownPresetError for an unknown accelerator.
     """
+    _check_estimate(estimate)
     colours, limit = theme(look), as_accelerator(accelerator)
     devices = np.arange(estimate.schedule.num_devices)
     ax = ax or new_axes(height=3.4, width=float(np.clip(4.2 + 0.62 * len(devices), 6.6, 12)), look=look)
@@ -108,6 +109,7 @@ def draw_memory_trace(
     accelerator, or its name, is given, whose memory is a line in each lane. Returns the Axes of the lanes, whose
     figure holds both. Raises ValueError for an unknown look, UnknownPresetError for an unknown accelerator.
     """
+    _check_estimate(estimate)
     colours, t, limit = theme(look), estimate.timeline, as_accelerator(accelerator)
     states, count = states or limit is not None, t.schedule.num_devices
     if ax is None:
@@ -212,3 +214,8 @@ def byte_unit(most: float) -> tuple[float, str]:
 
 def _entitle(ax: Axes, title: str, colours: Theme, above: float = 6) -> None:
     ax.set_title(title, loc="left", fontsize=10, color=colours.words, pad=above)
+
+
+def _check_estimate(estimate: object) -> None:
+    if not isinstance(estimate, MemoryEstimate):
+        raise TypeError(f"estimate is {estimate!r:.40}: give what pplab.estimate_memory returns")

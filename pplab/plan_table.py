@@ -178,7 +178,7 @@ def _lack(row: PlannedLayout, accelerator: str) -> str:
     used, over = row.memory_bytes / 1e9, (row.memory_bytes - row.room) / 1e9
     return (
         f"needs {used:.4g} GB on its fullest device, {over:.3g} GB more than {accelerator} has room for; "
-        f"most are {most}, {row.memory[most] / 1e9:.3g} GB"
+        f"the largest part is {most}, {row.memory[most] / 1e9:.3g} GB"
     )
 
 
@@ -190,4 +190,7 @@ def _why(row: PlannedLayout, best: PlannedLayout) -> str:
     slower, main = row.time.total - best.time.total, max(more, key=lambda part: more[part])
     if slower <= 1e-9 * best.time.total:
         return f"as fast, but holds {(row.memory_bytes - best.memory_bytes) / 1e9:.3g} GB more"
-    return f"{slower / best.time.total:.1%} slower, mainly {_CAUSES[main]} (+{more[main]:.3g} s)"
+    cause = _CAUSES[main]
+    if main == "compute" and row.layout.recompute != best.layout.recompute:
+        cause = f"computing blocks again, recompute {row.layout.recompute}"
+    return f"{slower / best.time.total:.1%} slower, mainly {cause} (+{more[main]:.3g} s)"

@@ -16,7 +16,7 @@ from pplab.memory import PARTS, BytesPerParameter, estimate_memory
 from pplab.model import MODELS, TransformerModel
 from pplab.plan_table import Plan, PlannedLayout
 from pplab.presets import check_whole
-from pplab.step_time import StepTime, step_time
+from pplab.step_time import StepTime, blocks_per_stage, step_time
 
 __all__ = [
     "Choices", "Cluster", "Conditions", "Layout", "Mesh", "Peers", "Plan", "PlannedLayout", "StepTime", "evaluate",
@@ -69,7 +69,7 @@ def plan(
     ValueError : sizes that do not divide, a model that no layout fits (what is closest, and what it lacks), values
         that make no sense. UnknownPresetError : a model's name that is not known.
     """
-    model = MODELS[model] if isinstance(model, str) else model
+    model = _model(model)
     check_whole(global_batch=global_batch)
     if not isinstance(cluster, Cluster):
         raise ValueError(f"cluster is {cluster!r:.40}: give a Cluster")
@@ -91,12 +91,25 @@ def plan(
     return Plan.of(model, cluster, global_batch, rows)
 
 
-def evaluate(model: TransformerModel, cluster: Cluster, layout: Layout, conditions: Conditions) -> PlannedLayout:
+def _model(model: TransformerModel | str) -> TransformerModel:
+    if not isinstance(model, (TransformerModel, str)):
+        raise TypeError(f"model is {model!r:.40}: give a TransformerModel, or the name of one in MODELS")
+    return MODELS[model] if isinstance(model, str) else model
+
+
+def evaluate(model: TransformerModel | str, cluster: Cluster, layout: Layout, conditions: Conditions) -> PlannedLayout:
     """One layout's memory, and its time and MFU if it fits.
 
     MFU: FLOPs of the model, without those computed again, a second and device, as a share of the peak. Raises
-    ValueError for a layout that does not cut the model evenly.
+    ValueError for a layout that does not cut the model evenly, or has another number of devices than the cluster.
     """
+    model = _model(model)
+    if layout.num_devices != cluster.num_devices:
+        raise ValueError(
+            f"{layout.tensor} × {layout.pipeline} × {layout.data} are {layout.num_devices} devices, but the cluster "
+            f"has {cluster.num_devices}: tensor · pipeline · data must be all of them"
+        )
+    blocks_per_stage(model, layout)
     parts = memory_parts(model, layout, conditions)
     room = cluster.accelerator.memory_bytes - conditions.reserved_bytes
     used = sum(parts.values())

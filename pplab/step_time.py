@@ -89,9 +89,11 @@ def stage_times(
 def blocks_per_stage(model: TransformerModel, layout: Layout) -> int:
     """Blocks of each stage. Raises ValueError where they do not share out evenly."""
     if model.num_layers % layout.num_stages:
+        even = [k for k in range(1, model.num_layers + 1) if model.num_layers % k == 0]
+        near = sorted(sorted(even, key=lambda k: abs(k - layout.num_stages))[:2])
         raise ValueError(
             f"{model.num_layers} blocks do not share out evenly over {layout.num_stages} stages, pipeline "
-            f"{layout.pipeline} × num_chunks {layout.num_chunks}"
+            f"{layout.pipeline} × num_chunks {layout.num_chunks}; nearest that do: {' and '.join(map(str, near))}"
         )
     return model.num_layers // layout.num_stages
 
