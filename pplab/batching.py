@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isqrt
-from numbers import Integral
 from statistics import median
 from time import perf_counter
 from typing import NamedTuple
@@ -13,6 +12,7 @@ import numpy as np
 
 from pplab.costs import Costs
 from pplab.metrics import bubble_fraction, peak_in_flight
+from pplab.presets import check_whole
 from pplab.schedules import SCHEDULES
 from pplab.simulate import simulate
 
@@ -46,7 +46,7 @@ class MatmulSpeed(NamedTuple):
 
 def total_batch(num_microbatches: int, micro_batch_size: int, num_replicas: int = 1) -> int:
     """Samples in one step: M · B of one pipeline, R · M · B of R replicas. Raises ValueError for sizes below 1."""
-    _check(num_microbatches=num_microbatches, micro_batch_size=micro_batch_size, num_replicas=num_replicas)
+    check_whole(num_microbatches=num_microbatches, micro_batch_size=micro_batch_size, num_replicas=num_replicas)
     return int(num_replicas) * int(num_microbatches) * int(micro_batch_size)
 
 
@@ -71,11 +71,11 @@ def batch_layouts(
     Raises ValueError where there is no layout, naming the nearest global batch that has one, and for sizes below 1.
     """
     given = {"total_devices": total_devices, "micro_batch_size": micro_batch_size, "num_replicas": num_replicas}
-    _check(global_batch=global_batch, num_devices=num_devices, **{k: v for k, v in given.items() if v is not None})
+    check_whole(global_batch=global_batch, num_devices=num_devices, **{k: v for k, v in given.items() if v is not None})
     global_batch, num_devices = int(global_batch), int(num_devices)
     if global_batch > _MOST_SAMPLES:
         raise ValueError(f"global_batch is {global_batch!r:.40}: give at most {_MOST_SAMPLES:,} samples")
-    _check(seq_len=seq_len, hidden_size=hidden_size, bytes_per_element=bytes_per_element)
+    check_whole(seq_len=seq_len, hidden_size=hidden_size, bytes_per_element=bytes_per_element)
     if not isinstance(schedule, str) or schedule not in SCHEDULES:
         raise ValueError(f"schedule is {schedule!r:.40}: choose one of {', '.join(SCHEDULES)}")
     most = _most_replicas(num_devices, total_devices, num_replicas)
@@ -130,9 +130,9 @@ def measure_matmul(
     2 · rows · hidden_size² FLOP. Raises ValueError for sizes below 1, no rows, or arrays of more than 1 GiB.
     """
     counts = list(rows)
-    _check(hidden_size=hidden_size, repeats=repeats)
+    check_whole(hidden_size=hidden_size, repeats=repeats)
     for count in counts:
-        _check(rows=count)
+        check_whole(rows=count)
     if not counts:
         raise ValueError("rows is empty: give one number of rows or more, such as [1, 16, 256]")
     if 4 * hidden_size * (hidden_size + 2 * max(counts)) > _MOST_BYTES:
@@ -218,10 +218,3 @@ def _check_divides(global_batch: int, micro_batch_size: int | None, num_replicas
 def _divisors(number: int) -> list[int]:
     small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
-
-
-def _check(**sizes: object) -> None:
-    """Raise ValueError unless each size is a whole number of at least 1."""
-    for name, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} is {value!r:.40}: give a whole number of 1 or more")

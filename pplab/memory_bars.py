@@ -15,7 +15,7 @@ from pplab.svg_parts import PATTERNS
 
 _LEFT, _TOP, _AXIS = 74, 24, 34
 _BESIDE = 134  # pixels kept free beside the lanes, for the totals
-LIMIT_COLOURS_NAME = 18  # pixels of the line in which the accelerator's name stands
+_LIMIT_NAME = 18  # pixels of the line in which the accelerator's name stands
 _NARROWEST = 600  # below, the legend finds no room
 
 
@@ -47,7 +47,7 @@ def memory_bars(
     legend, start = _legend(present, width, key)
     top = _TOP + 20 * (_LEFT + 7 * len(title) + 12 > start)  # a long title has its line alone
     body = f'<g transform="translate(0 {top - _TOP})">{legend}</g>'
-    top += LIMIT_COLOURS_NAME * (limit is not None)
+    top += _LIMIT_NAME * (limit is not None)
     row = min(28.0, max(6.0, 420.0 / len(totals)))
     foot, scale = top + row * len(totals), (width - _LEFT - _BESIDE) / end
     unit, name = byte_unit(end)

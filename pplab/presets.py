@@ -27,10 +27,15 @@ class Presets(dict[str, T]):
         raise UnknownPresetError(f"no {self.what} is called {name!r:.60}; known are: {', '.join(self)}")
 
 
+def is_size(value: object) -> bool:
+    """Whether a value is a whole number of at least 1; True is not."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
 def check_whole(**sizes: object) -> None:
     """Raise ValueError unless each size is a whole number of at least 1."""
     for name, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        if not is_size(value):
             raise ValueError(f"{name} is {value!r:.40}: give a whole number of 1 or more")
 
 

@@ -1,6 +1,6 @@
 """What every builder checks first."""
 
-from numbers import Integral
+from pplab.presets import is_size
 
 MEANING = {
     "num_devices": "how many devices the model is spread over",
@@ -19,7 +19,7 @@ _MOST_DEVICES = 2**16
 def check_sizes(**sizes: object) -> tuple[int, ...]:
     """The sizes as Python's ints, whose products cannot overflow; raises ValueError unless each is whole, from 1."""
     for name, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        if not is_size(value):
             raise ValueError(f"{name} is {value!r:.40}: it says {MEANING[name]}, so give a whole number of 1 or more")
     return tuple(int(value) for value in sizes.values())  # type: ignore[call-overload]
 
