@@ -109,6 +109,11 @@ class Schedule:
         return tuple(tuple(ops[a:b]) for a, b in self.row_slices)
 
     @property
+    def placement(self) -> tuple[tuple[int, ...], ...]:
+        """The stages of each device, in rising order; in DualPipe and Chimera a stage stands on two devices."""
+        return tuple(tuple(np.unique(self.stage[a:b]).tolist()) for a, b in self.row_slices)
+
+    @property
     def row_slices(self) -> list[tuple[int, int]]:
         """Where each device's ops begin and end in the columns."""
         return list(zip(self.first[:-1].tolist(), self.first[1:].tolist(), strict=True))

@@ -2,13 +2,18 @@
 
 import numpy as np
 
+from pplab.placement import Placement, check_placement
 from pplab.schedule import Schedule
 from pplab.schedules._sizes import check_schedule_sizes
 from pplab.schedules._turns import take_turns
 
 
 def interleaved_1f1b(
-    num_devices: int, num_microbatches: int, num_chunks: int = 2, short_warm_up: bool = False
+    num_devices: int,
+    num_microbatches: int,
+    num_chunks: int = 2,
+    short_warm_up: bool = False,
+    placement: Placement = None,
 ) -> Schedule:
     """1F1B over V chunks a device: the ramp is V times shorter, for V times the messages and more memory.
 
@@ -19,9 +24,10 @@ def interleaved_1f1b(
     first (one group where M < D): a group passes all chunks before the next one starts. Device k warms up with
     2(D − k − 1) + (V − 1) · G forwards, G the largest group, as Megatron-LM does; ``short_warm_up`` leaves the
     doubling out: less is held, and a hop costs more. Any M; PyTorch's order where it takes M.
-    Raises ValueError for sizes below 1 and too large ones.
+    Raises ValueError for sizes below 1, too large ones, and a placement that is no wrap.
     """
     num_devices, num_microbatches, num_chunks = check_schedule_sizes(num_devices, num_microbatches, num_chunks)
+    check_placement("interleaved-1f1b", placement, "wrap", num_devices, num_chunks)
     groups = np.array_split(np.arange(num_microbatches), max(1, num_microbatches // num_devices))
     chunks = np.arange(num_chunks)
     forward, backward = (
