@@ -49,5 +49,21 @@ def check_one_chunk(name: str, num_devices: object, num_microbatches: object, nu
     return devices, microbatches
 
 
+def check_two_chunks(name: str, num_devices: object, num_microbatches: object, num_chunks: object) -> tuple[int, int]:
+    """As check_schedule_sizes for a schedule of two stages a device; raises ValueError for other numbers of chunks."""
+    devices, microbatches, chunks = check_schedule_sizes(num_devices, num_microbatches, num_chunks)
+    if chunks != 2:
+        raise ValueError(f"{name} holds two stages a device, so num_chunks can only be 2, not {chunks}")
+    return devices, microbatches
+
+
+def check_even(name: str, why: str, **sizes: int) -> None:
+    """Raise ValueError, with the nearest that are, for a size that is not even."""
+    for size, value in sizes.items():
+        if value % 2:
+            near = f"{value - 1} or {value + 1}" if value > 1 else "2"
+            raise ValueError(f"{size} must be even for {name}, not {value}: {why}; take {near}")
+
+
 def _short(number: int) -> str:
     return f"{number:,}" if number < 10**18 else f"about 10^{len(str(number)) - 1}" if number < 10**999 else "huge"
