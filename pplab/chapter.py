@@ -68,12 +68,13 @@ def stage_bytes(num_parameters: float, num_stages: int, bytes_per_parameter: flo
 def bubble_formula(num_devices: int, num_microbatches: int, schedule: str = "1f1b", num_chunks: int = 1) -> float:
     """(D − 1) / (V · M + D − 1): the bubble fraction with equal stages and no hop; naive's is 1 − 1/D.
 
-    GPipe's and 1F1B's with one chunk a device, interleaved 1F1B's with V = ``num_chunks`` and M ≥ D.
+    GPipe's and 1F1B's with one chunk a device; with V = ``num_chunks`` and M ≥ D that of interleaved 1F1B, looped BFS
+    and forward only; pipedream's over a whole run of M. Raises ValueError for other schedules.
     """
     num_devices, num_microbatches, num_chunks = check_sizes(
         num_devices=num_devices, num_microbatches=num_microbatches, num_chunks=num_chunks
     )
-    known = ("naive", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b")
+    known = ("naive", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "looped-bfs", "forward-only", "pipedream")
     if schedule not in known:
         raise ValueError(f"there is a formula for {', '.join(known)}, not for {schedule!r:.40}")
     at_once = 1 if schedule == "naive" else num_chunks * num_microbatches

@@ -24,9 +24,10 @@ class IdleGap(NamedTuple):
 
     ``waiting_for``: the op whose message is missing (the last op of the step, at a device that is done).
     ``before``: the op that runs next, None at a device that is done. ``parts``: time by reason:
-    ``ramp``, until the device's first backward starts; ``drain``, after its last forward; ``order``, in
-    between; ``slower stage``, what stages that cost more than the cheapest one add; ``hop``, what
-    messages on their way add; ``communication``, while the device itself sends or receives (blocking).
+    ``ramp``, until the device's first backward starts (its first op, where nothing goes backward);
+    ``drain``, after its last forward; ``order``, in between; ``slower stage``, what stages that cost more
+    than the cheapest one add; ``hop``, what messages on their way add; ``communication``, while the
+    device itself sends or receives (blocking).
     """
 
     device: int

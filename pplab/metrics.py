@@ -56,15 +56,32 @@ def utilization(t: Timeline, over: str = "makespan") -> float:
 def peak_in_flight(t: Timeline) -> np.ndarray:
     """The most micro-batches that each device holds, (num_devices,); chunks of them, where it has several stages.
 
-    F takes one at its start; B, or W where the backward is split, gives it back at its end. Of a pair, F
-    takes before B gives.
+    F takes one at its start; B, or W where the backward is split, gives it back at its end, as F itself does where
+    nothing goes backward. Of a pair, F takes before B gives.
     """
     s = check_timeline(t).schedule
     node = s.nodes.of_op
-    takes, gives = (np.bincount(node, weights=s.is_kind(kinds)).astype(int) for kinds in ("F", "BW"))
+    takes, gives = (np.bincount(node, weights=ops).astype(int) for ops in _takes_and_gives(s))
     held = np.cumsum(takes) - (np.cumsum(gives) - gives)
     before = np.concatenate([[0], np.cumsum(takes - gives)])[s.nodes.first[:-1]]
     return np.maximum.reduceat(held, s.nodes.first[:-1]) - before
+
+
+def held_microbatches(t: Timeline) -> np.ndarray:
+    """peak_in_flight in whole micro-batches, (num_devices,): a chunk counts as the share of a device that it is.
+
+    With V chunks a device 1/V each, so schedules of any V compare fairly; stages are taken as equal.
+    """
+    return peak_in_flight(t) * t.schedule.num_devices / t.schedule.num_stages
+
+
+def messages_sent(s: Schedule) -> np.ndarray:
+    """How many messages each device sends in a step, (num_devices,): activations onward, gradients back.
+
+    With V chunks in turn on D devices their sum is 2 · M · (V · D − 1): M each way over each boundary between stages.
+    """
+    sender = check_schedule(s).needs[s.hops, 0]
+    return np.bincount(s.device[sender], minlength=s.num_devices)
 
 
 def in_flight(t: Timeline, device: int) -> tuple[np.ndarray, np.ndarray]:
@@ -73,11 +90,16 @@ def in_flight(t: Timeline, device: int) -> tuple[np.ndarray, np.ndarray]:
     Counted as by ``peak_in_flight``; where one is given back and another taken at the same time, both count at once.
     """
     a, b = check_timeline(t).schedule.row_slices[device]
-    takes, gives = (np.arange(a, b)[t.schedule.is_kind(kinds)[a:b]] for kinds in ("F", "BW"))
+    takes, gives = (np.arange(a, b)[ops[a:b]] for ops in _takes_and_gives(t.schedule))
     times = np.concatenate([t.start[takes], t.end[gives]])
     moments, which = np.unique(times, return_inverse=True)
     change = np.bincount(which, np.repeat([1.0, -1.0], [len(takes), len(gives)]), len(moments))
     return moments, np.cumsum(change).astype(int)
+
+
+def _takes_and_gives(s: Schedule) -> tuple[np.ndarray, np.ndarray]:
+    """Which ops take a micro-batch at their start, and which give it back at their end."""
+    return s.is_kind("F"), s.is_kind("BW" if s.is_kind("BI").any() else "F")
 
 
 @np.errstate(over="ignore")  # costs too large for a float give inf

@@ -24,43 +24,10 @@ from pplab import (
     simulate,
     utilization,
 )
-
-
-def zero_bubble(d, m, first, lag):
-    """Some forwards first; then in turn a forward, an I and the W of ``lag`` micro-batches ago; then the other Ws."""
-    rows = []
-    for k in range(d):
-        forwards = [Op(k, "F", b) for b in range(m)]
-        row, forwards = forwards[: first(k)], forwards[first(k) :]
-        waiting = []
-        for b in range(m):
-            row += [*forwards[:1], Op(k, "I", b)]
-            waiting.append(Op(k, "W", b))
-            forwards = forwards[1:]
-            if len(waiting) > lag(k):
-                row.append(waiting.pop(0))
-        rows.append(row + waiting)
-    return Schedule(rows)
-
-
-def zb_h1(d, m):
-    """Qi et al. 2024: the warm-up of 1F1B, weights delayed so that no bubble stands behind an I."""
-    return zero_bubble(d, m, lambda k: min(m, d - k - 1), lambda k: k)
-
-
-def zb_h2(d, m):
-    """Qi et al. 2024: twice the warm-up, twice the delay."""
-    return zero_bubble(d, m, lambda k: min(m, 2 * (d - k) - 2), lambda k: 2 * k)
-
+from pplab.metrics import held_microbatches
+from pplab.schedules import forward_only, zb_h1, zb_h2
 
 # ── Makespan, busy time, shares ───────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(("d", "m", "slots"), [(4, 8, 27), (4, 4, 15), (4, 2, 11), (8, 16, 55)])
-def test_zb_h1_takes_the_slots_on_which_other_tools_agree(d, m, slots):
-    t = simulate(zb_h1(d, m))
-    assert makespan(t) == slots
-    assert peak_in_flight(t).max() == min(d, m)
 
 
 @pytest.mark.parametrize(("d", "m"), [(4, 8), (4, 12), (3, 9), (6, 18)])
@@ -116,12 +83,17 @@ def test_busy_time_is_the_union_of_measured_spans(spans):
 
 
 def held_at(t, device, moment):
-    """How many a device holds just after a moment: forwards that have started, less backwards that have ended."""
+    """How many a device holds just after a moment: forwards that have started, less passes that have given back."""
     return sum(
-        int(span.kind == "F" and span.start <= moment) - int(span.kind in "BW" and span.end <= moment)
+        int(span.kind == "F" and span.start <= moment) - int(span.kind in gives(t) and span.end <= moment)
         for span in t
         if span.device == device
     )
+
+
+def gives(t):
+    """Which kinds let a micro-batch go at their end: forwards themselves where nothing goes backward."""
+    return "BW" if len(set(t.kind)) > 1 else "F"
 
 
 @given(drawn())
@@ -133,7 +105,9 @@ def test_in_flight_is_a_slow_count_at_every_moment(d):
         assert held.tolist() == [held_at(t, device, moment) for moment in moments]
         assert peak == max(held)
         assert (np.diff(moments) > 0).all()
-        assert set(moments) == {s.start if s.kind == "F" else s.end for s in t if s.device == device and s.kind != "I"}
+        own = [span for span in t if span.device == device]
+        ends = {span.end for span in own if span.kind in gives(t)}
+        assert set(moments) == {span.start for span in own if span.kind == "F"} | ends
 
 
 def test_in_flight_of_the_chapters_trace():
@@ -155,8 +129,16 @@ def test_a_pair_takes_before_it_gives():
     assert peak_in_flight(simulate(Schedule(rows, pairs=[("0B0", "0F2")]))).tolist() == [3]
 
 
-def test_forwards_alone_hold_all():
-    assert peak_in_flight(simulate(Schedule(["0F0 0F1 0F2", "1F0 1F1 1F2"]))).tolist() == [3, 3]
+def test_forwards_alone_hold_the_one_that_runs():
+    """Nothing waits for a backward, so each forward lets go at its own end."""
+    t = simulate(forward_only(2, 3), Costs([1, 2]))
+    assert peak_in_flight(t).tolist() == [1, 1]
+    assert [x.tolist() for x in in_flight(t, 0)] == [[0, 1, 2, 3], [1, 1, 1, 0]]
+    assert [x.tolist() for x in in_flight(t, 1)] == [[1, 3, 5, 7], [1, 1, 1, 0]]
+    waits = simulate(forward_only(2, 2), Costs([2, 1]))
+    assert [x.tolist() for x in in_flight(waits, 1)] == [[2, 3, 4, 5], [1, 0, 1, 0]]
+    pair = Schedule(["0F0 0F1"], pairs=[("0F0", "0F1")])
+    assert peak_in_flight(simulate(pair)).tolist() == [2]
 
 
 # ── Lower bound ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -243,3 +225,42 @@ def test_the_best_of_all_orders_is_the_bound_with_equal_stages():
         if order[0][0] == Op(0, "F", 0) and order[1][0] == Op(1, "F", 0) and order[0].index(Op(0, "F", 1)) < 2
     )
     assert best == lower_bound(pplab.gpipe(2, 2)) == 9
+
+
+# ── What is held and sent ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("d", "m", "v"), [(4, 8, 2), (4, 8, 4), (8, 16, 2), (2, 4, 3), (16, 32, 2)])
+def test_interleaving_holds_micro_batches_by_its_formula(d, m, v):
+    """SC'21 (Korthikanti et al. 2022, section 4.2.3): the first device holds 1 + (D − 1)/(DV) times 1F1B's D."""
+    t = simulate(pplab.interleaved_1f1b(d, m, v))
+    assert held_microbatches(t)[0] == pytest.approx(d * (1 + (d - 1) / (d * v)))
+    assert (held_microbatches(t) == peak_in_flight(t) / v).all()
+
+
+@pytest.mark.parametrize(("d", "m", "v"), [(4, 8, 2), (8, 16, 2), (2, 4, 3), (1, 4, 2), (4, 5, 1)])
+def test_messages_cross_each_boundary_once_each_way(d, m, v):
+    """V · D − 1 boundaries; an interior device sends V forward and V back for each micro-batch (E13, E29)."""
+    sent = pplab.messages_sent(pplab.interleaved_1f1b(d, m, v))
+    assert sent.sum() == (2 * m * (v * d - 1) if d > 1 else 0)
+    assert (sent[1:-1] == 2 * v * m).all()
+    if d > 1:
+        assert sent[0] == sent[-1] == (2 * v - 1) * m
+
+
+@given(drawn())
+@examples(60)
+def test_messages_are_counted_one_by_one(case):
+    s = Schedule(case.rows, pairs=case.pairs)
+    device = {op: d for d, row in enumerate(case.rows) for op in row}
+    sent = [0] * len(case.rows)
+    for op in device:
+        for needed in needs(op, set(device)):
+            if device[needed] != device[op]:
+                sent[device[needed]] += 1
+    assert pplab.messages_sent(s).tolist() == sent
+
+
+def test_messages_sent_needs_a_schedule():
+    with pytest.raises(TypeError, match="is not a schedule"):
+        pplab.messages_sent([["0F0"]])

@@ -5,7 +5,7 @@ import numpy as np
 from pplab.placement import Placement, check_placement
 from pplab.schedule import Schedule
 from pplab.schedules._sizes import check_schedule_sizes
-from pplab.schedules._turns import take_turns
+from pplab.schedules._turns import group_passes, take_turns
 
 
 def interleaved_1f1b(
@@ -28,11 +28,6 @@ def interleaved_1f1b(
     """
     num_devices, num_microbatches, num_chunks = check_schedule_sizes(num_devices, num_microbatches, num_chunks)
     check_placement("interleaved-1f1b", placement, "wrap", num_devices, num_chunks)
-    groups = np.array_split(np.arange(num_microbatches), max(1, num_microbatches // num_devices))
-    chunks = np.arange(num_chunks)
-    forward, backward = (
-        np.concatenate([np.stack([np.repeat(order, len(g)), np.tile(g, num_chunks)]) for g in groups], axis=1)
-        for order in (chunks, chunks[::-1])
-    )
-    ahead = (1 if short_warm_up else 2) * np.arange(num_devices)[::-1] + (num_chunks - 1) * len(groups[0])
+    forward, backward, group = group_passes(num_devices, num_microbatches, num_chunks)
+    ahead = (1 if short_warm_up else 2) * np.arange(num_devices)[::-1] + (num_chunks - 1) * group
     return take_turns("interleaved-1f1b", ahead, forward, backward)

@@ -35,6 +35,20 @@ def eager_1f1b(num_devices: int, num_microbatches: int, num_chunks: int = 1) -> 
     return _warmed_up("eager-1f1b", num_devices, num_microbatches, num_chunks, ahead=2)
 
 
+def pipedream(num_devices: int, num_microbatches: int, num_chunks: int = 1) -> Schedule:
+    """1F1B without a flush: weights are updated after every backward, and the next micro-batch follows at once.
+
+        device 0   F0 F1 .  B0 F2 B1 F3 B2 .  B3
+        device 1   .  F0 B0 F1 B1 F2 B2 F3 B3 .
+
+    A whole run of ``num_microbatches`` in one go: its rows are 1F1B's over so many, with at most D micro-batches in
+    flight (NOAM), so the ramp and the drain are paid once a run instead of once a step. A forward and its backward
+    meet other weights unless versions of them are kept: pplab.asynchronous tells which, and how stale they are.
+    Narayanan et al. 2019, PipeDream (SOSP), sections 3.2 and 3.3. Raises ValueError for sizes below 1, too large ones.
+    """
+    return _warmed_up("pipedream", num_devices, num_microbatches, num_chunks, ahead=1)
+
+
 def _warmed_up(name: str, num_devices: int, num_microbatches: int, num_chunks: int, ahead: int) -> Schedule:
     """Warm-up of ``ahead`` forwards for each device that follows."""
     num_devices, num_microbatches = check_one_chunk(name, num_devices, num_microbatches, num_chunks)
