@@ -15,7 +15,16 @@ from pplab.costs import Costs
 from pplab.environment import check_environment
 from pplab.idle import critical_path, idle_by_reason, idle_gaps
 from pplab.io import read_json, read_torch_csv, write_chrome_trace, write_json, write_torch_csv
-from pplab.metrics import bubble_fraction, busy_time, in_flight, lower_bound, makespan, peak_in_flight, utilization
+from pplab.metrics import (
+    bubble_fraction,
+    busy_time,
+    in_flight,
+    lower_bound,
+    makespan,
+    messages_sent,
+    peak_in_flight,
+    utilization,
+)
 from pplab.op import Op, ScheduleError
 from pplab.schedule import Schedule
 from pplab.schedules import SCHEDULES, eager_1f1b, gpipe, interleaved_1f1b, naive, one_f_one_b
@@ -49,12 +58,14 @@ __all__ = [
     "interleaved_1f1b",
     "lower_bound",
     "makespan",
+    "messages_sent",
     "naive",
     "one_f_one_b",
     "peak_in_flight",
     "picture",
     "read_json",
     "read_torch_csv",
+    "review",
     "simulate",
     "svg",
     "utilization",
@@ -72,6 +83,7 @@ _LATER = {
     "draw_timeline": "draw",
     "estimate_memory": "memory",
     "picture": "draw",
+    "review": "reviews",
 }
 _MODULES = (
     "bars",

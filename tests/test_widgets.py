@@ -60,7 +60,7 @@ def test_pictures_are_told_in_words_and_the_table_has_its_class(make):
     shown = [x.value for x in all_widgets(make()) if isinstance(x, ipywidgets.HTML)]
     *pictures, numbers = shown
     for picture in pictures:
-        root = ET.fromstring(picture)
+        root = ET.fromstring(f"<div>{picture}</div>")[0]
         assert root.get("role") == "img"
         assert len(root.get("aria-label")) > 40
     assert 'class="pplab-numbers"' in numbers
@@ -121,10 +121,124 @@ def test_schedules_and_numbers_are_those_of_the_simulator():
     expected = [simulate(pplab.SCHEDULES[name](5, 7), costs) for name in ("gpipe", "1f1b")]
     assert e.timelines == expected
     until = max(map(makespan, expected))
-    assert [html.value for html in e.pictures] == [svg.timeline(t, until=until) for t in expected]
-    for row, t in zip(cells(e.numbers.value)[1:], expected, strict=True):
-        assert row[:3] == [t.schedule.name, f"{makespan(t):.5g}", f"{bubble_fraction(t):.1%}"]
-        assert row[4] == ", ".join(map(str, peak_in_flight(t)))
+    for html, t in zip(e.pictures, expected, strict=True):
+        assert html.value.startswith(svg.timeline(t, until=until))
+    for row, t in zip(rows(e), expected, strict=True):
+        assert (row["schedule"], row["time"]) == (t.schedule.name, f"{makespan(t):.5g}")
+        assert row["bubble, simulated"] == f"{bubble_fraction(t):.1%}"
+        assert row[HELD] == ", ".join(map(str, peak_in_flight(t)))
+        assert row[SENT] == "56: 7, 14, 14, 14, 7"  # 2M(D − 1)
+
+
+HELD = "micro-batches in flight on device 0, 1, …, at most"
+SENT = "messages, and how many device 0, 1, … sends"
+SPAN = "bubble over the longest span"
+
+
+def rows(e):
+    """The explorer's numbers, a dictionary a schedule shown."""
+    head, *lines = cells(e.numbers.value)
+    return [dict(zip(head, line, strict=True)) for line in lines]
+
+
+def at_first_sight(e):
+    """The labels of the controls outside "more", and of those in it."""
+    box = next(x for x in e.children if isinstance(x, ipywidgets.Accordion))
+    assert (box.titles, box.selected_index) == (("more",), None)
+    first = [x for row in e.children if row is not box for x in all_widgets(row)]
+    groups = first, all_widgets(box.children[0])
+    return [[x.description for x in group if getattr(x, "description", "")] for group in groups]
+
+
+def test_any_number_of_schedules_share_an_axis():
+    e = explore("gpipe", "1f1b", "interleaved-1f1b", num_devices=4, num_microbatches=8, hop=0.5)
+    until = max(map(makespan, e.timelines))
+    assert [t.schedule.name for t in e.timelines] == ["gpipe", "1f1b", "interleaved-1f1b"]
+    for html, t in zip(e.pictures, e.timelines, strict=True):
+        assert html.value.startswith(svg.timeline(t, until=until))
+
+
+def test_chunks_share_a_devices_work_and_each_picture_has_its_numbers():
+    """D = 4, M = 8, V = 2: bubble (D − 1)/(VM + D − 1), 5.5 micro-batches (E25), 2M(VD − 1) messages (E13)."""
+    e = explore("1f1b", "interleaved-1f1b", num_devices=4, num_microbatches=8)
+    assert makespan(e.timelines[0]) == 33
+    assert makespan(e.timelines[1]) == 24 + 3 * 3 / 2
+    assert "bubble 27.3% · at most 4 micro-batches in flight · 48 messages" in e.pictures[0].value
+    assert "bubble 15.8% · at most 5.5 micro-batches in flight · 112 messages" in e.pictures[1].value
+    assert [row["bubble, formula"] for row in rows(e)] == ["27.3%", "15.8%"]
+    assert rows(e)[1][HELD] == "5.5, 4.5, 3.5, 2.5"
+    e.chunks.value = 4
+    assert rows(e)[1]["bubble, simulated"] == f"{3 / 35:.1%}"
+    assert makespan(e.timelines[0]) == 33  # V is none of its business
+
+
+@pytest.mark.parametrize(
+    ("names", "third", "more"),
+    [
+        (("gpipe", "1f1b"), "backward : forward", ["a hop keeps both devices busy"]),
+        (("1f1b", "interleaved-1f1b"), "chunks V", ["backward : forward", "a hop keeps both devices busy"]),
+    ],
+)
+def test_four_controls_at_first_sight_and_the_rest_under_more(names, third, more):
+    first, rest = at_first_sight(explore(*names))
+    assert first == ["devices D", "micro-batches M", third, "hop : forward"]
+    assert rest == more
+
+
+def test_recompute_is_at_hand_where_it_is_asked_for():
+    words = "recompute: run each forward again before its backward"
+    assert words in at_first_sight(explore("gpipe", recompute=False))[0]
+    assert words in at_first_sight(explore("interleaved-1f1b", recompute=False))[1]
+    assert all(words not in group for group in at_first_sight(explore("gpipe")))
+
+
+def test_sizes_that_a_schedule_refuses_get_its_words(monkeypatch):
+    def even(num_devices, num_microbatches, num_chunks=1):
+        if num_devices % 2:
+            raise ValueError(f"even needs an even number of devices, not {num_devices} <odd>")
+        return pplab.one_f_one_b(num_devices, num_microbatches)
+
+    monkeypatch.setitem(pplab.SCHEDULES, "even", even)
+    e = explore("gpipe", "even", num_devices=5)
+    assert [t.schedule.name for t in e.timelines] == ["gpipe"]
+    assert "even: even needs an even number of devices, not 5 &lt;odd&gt;" in e.pictures[1].value
+    assert "svg" not in e.pictures[1].value
+    assert len(rows(e)) == 1
+    e.devices.value = 6
+    assert len(e.timelines) == len(rows(e)) == 2
+    alone = explore("even", num_devices=5)
+    assert (alone.timelines, alone.numbers.value) == ([], "")
+
+
+def test_the_span_is_shown_where_it_differs_or_is_asked_for(monkeypatch):
+    assert SPAN not in rows(explore("1f1b"))[0]
+    assert rows(explore("1f1b", over="span"))[0][SPAN] == "27.3%"
+    ahead = ["0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2"]  # 0 to 9, and 1 to 10
+    monkeypatch.setitem(pplab.SCHEDULES, "ahead", lambda d, m, num_chunks=1: pplab.Schedule(ahead, name="ahead"))
+    shown = rows(explore("1f1b", "ahead"))
+    assert [(row["bubble, simulated"], row[SPAN]) for row in shown] == [("27.3%", "27.3%"), ("10.0%", "0.0%")]
+    assert shown[1]["bubble, formula"] == "–"
+    with pytest.raises(ValueError, match="over is 'all': choose 'makespan' or 'span'"):
+        explore("1f1b", over="all")
+
+
+def test_a_split_backward_gets_its_share(monkeypatch):
+    split = lambda d, m, num_chunks=1: pplab.Schedule(["0F0 0I0 0W0"], name="split")  # noqa: E731
+    monkeypatch.setitem(pplab.SCHEDULES, "split", split)
+    e = explore("split", ratio=4.0, recompute=True)
+    assert "weight share of backward" in at_first_sight(e)[1]
+    e.weight_share.value = 0.25
+    t = e.timelines[0]
+    assert (t.end - t.start).tolist() == [1, 3 + 1, 1]  # the forward that runs again stands before I
+
+
+@pytest.mark.parametrize("name", pplab.SCHEDULES)
+def test_every_named_schedule_can_be_explored(name):
+    """At its own sizes it is shown; at others it is shown or says why not."""
+    e = explore(name, num_devices=4, num_microbatches=8)
+    assert [t.schedule.name for t in e.timelines] == [name]
+    for e.devices.value, e.microbatches.value in [(1, 1), (5, 3), (3, 8)]:
+        assert len(e.timelines) == 1 or f"{name}: " in e.pictures[0].value
 
 
 @pytest.mark.parametrize("names", [(), ("gpip",), ("1f1b", "nothing")])

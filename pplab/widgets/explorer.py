@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from html import escape
 from typing import Any
 
 import ipywidgets as w
+import numpy as np
 
 from pplab import svg
 from pplab.chapter import bubble_formula
 from pplab.costs import Costs
 from pplab.idle import idle_by_reason
-from pplab.metrics import bubble_fraction, makespan, peak_in_flight
+from pplab.metrics import bubble_fraction, held_microbatches, makespan, messages_sent
+from pplab.schedule import Schedule
 from pplab.schedules import SCHEDULES
 from pplab.simulate import simulate
 from pplab.timeline import Timeline
 from pplab.widgets.controls import number, switch
-from pplab.widgets.tables import table
+from pplab.widgets.tables import note, table
+
+_MOST_DEVICES = 16
 
 
 class Explorer(w.VBox):
-    """Sliders for D, M, backward : forward and the hop; below, timelines on one time axis, and their numbers.
+    """Sliders for D, M, V or backward : forward, and the hop; below, timelines on one time axis, and their numbers.
 
-    Set ``devices.value``, ``microbatches.value``, ``ratio.value``, ``hop.value`` or ``blocking.value`` to move a
-    control from code; ``timelines`` holds what is shown, in forward passes. Raises ValueError for an unknown schedule
-    and for sizes that the controls do not reach.
+    V is there where a schedule shown leaves it free. What is rarer stands under "more". Set ``devices.value``,
+    ``microbatches.value``, ``chunks.value``, ``ratio.value``, ``hop.value``, ``blocking.value``, ``recompute.value`` or
+    ``weight_share.value`` (of a backward that is split in I and W) to move a control from code; ``timelines`` holds
+    what is shown, in forward passes of a device, without the schedules that refuse the sizes: their reasons stand in
+    place of their pictures. ``over="span"`` gives the bubble over the longest span too, as the table does by itself
+    where the two differ. Raises ValueError for an unknown schedule and for sizes that the controls do not reach.
     """
 
     def __init__(
@@ -31,68 +40,134 @@ class Explorer(w.VBox):
         *schedules: str,
         num_devices: int = 4,
         num_microbatches: int = 8,
+        num_chunks: int = 2,
         ratio: float = 2.0,
         hop: float = 0.0,
         recompute: bool | None = None,
+        over: str = "makespan",
     ) -> None:
         unknown = [name for name in schedules if name not in SCHEDULES]
         if unknown or not schedules:
             raise ValueError(f"explore needs schedules out of {', '.join(SCHEDULES)}; not {unknown or 'none'}")
-        self.schedules = schedules
-        rows = {}
-        rows["devices"], self.devices = number("devices D", num_devices, 1, 16)
+        if over not in ("makespan", "span"):
+            raise ValueError(f"over is {over!r:.40}: choose 'makespan' or 'span'")
+        self.schedules, self.over = schedules, over
+        rows: dict[str, w.Widget] = {}
+        rows["devices"], self.devices = number("devices D", num_devices, 1, _MOST_DEVICES)
         rows["microbatches"], self.microbatches = number("micro-batches M", num_microbatches, 1, 128)
+        rows["chunks"], self.chunks = number("chunks V", num_chunks, 1, 8)
         rows["ratio"], self.ratio = number("backward : forward", float(ratio), 0.5, 4.0, 0.5)
         rows["hop"], self.hop = number("hop : forward", float(hop), 0.0, 2.0, 0.05)
-        self.blocking = switch("a hop keeps both devices busy", False)
-        self.recompute = switch("recompute: run each forward again before its backward", bool(recompute))
-        switches = [self.blocking] if recompute is None else [self.blocking, self.recompute]
-        self.pictures = [w.HTML() for _ in schedules]
-        self.numbers = w.HTML()
+        rows["share"], self.weight_share = number("weight share of backward", 0.5, 0.0, 1.0, 0.05)
+        rows["recompute"] = self.recompute = switch(
+            "recompute: run each forward again before its backward", bool(recompute)
+        )
+        rows["blocking"] = self.blocking = switch("a hop keeps both devices busy", False)
+        self.pictures, self.numbers = [w.HTML() for _ in schedules], w.HTML()
         self.timelines: list[Timeline] = []
-        for control in (self.devices, self.microbatches, self.ratio, self.hop, self.blocking, self.recompute):
+        sizes = (self.devices, self.microbatches, self.chunks)
+        for control in (*sizes, self.ratio, self.hop, self.weight_share, self.recompute, self.blocking):
             control.observe(self._show, names="value")
         self._show()
-        super().__init__([*rows.values(), *switches, *self.pictures, self.numbers])
+        super().__init__([*_first_and_more(rows, schedules, recompute is not None), *self.pictures, self.numbers])
+
+    def _simulate(self, name: str) -> Timeline | str:
+        """What the controls say under a schedule, or why it refuses the sizes."""
+        free = {"num_chunks": self.chunks.value} if leaves_chunks_free(name) else {}
+        try:
+            s = SCHEDULES[name](self.devices.value, self.microbatches.value, **free)
+        except ValueError as error:
+            return f"{name}: {error}"
+        weight = self.ratio.value * self.weight_share.value
+        for_input = self.ratio.value - weight + (1.0 if self.recompute.value else 0.0)
+        passes = {"forward": 1.0, "backward_input": for_input, "backward_weight": weight}
+        return simulate(s, Costs.per_device(s, **passes, hop=self.hop.value, blocking=self.blocking.value))
 
     def _show(self, _change: Any = None) -> None:
         """Simulate what the controls say, and put the pictures and numbers in place."""
-        backward = self.ratio.value + (1.0 if self.recompute.value else 0.0)
-        built = [SCHEDULES[name](self.devices.value, self.microbatches.value) for name in self.schedules]
-        messages = {"hop": self.hop.value, "blocking": self.blocking.value}
-        self.timelines = [simulate(s, Costs.per_device(s, 1.0, backward, **messages)) for s in built]
-        until = max(map(makespan, self.timelines))
-        for html, t in zip(self.pictures, self.timelines, strict=True):
-            html.value = svg.timeline(t, until=until)
-        self.numbers.value = numbers_table(self.timelines)
+        shown = [self._simulate(name) for name in self.schedules]
+        self.timelines = [t for t in shown if isinstance(t, Timeline)]
+        until = max(map(makespan, self.timelines), default=0.0)
+        for html, t in zip(self.pictures, shown, strict=True):
+            html.value = note(t) if isinstance(t, str) else svg.timeline(t, until=until) + caption(t)
+        self.numbers.value = numbers_table(self.timelines, self.over) if self.timelines else ""
 
     def __repr__(self) -> str:
         return f"[explorer of {', '.join(self.schedules)}: run this cell to move its sliders]"
 
 
-def numbers_table(timelines: list[Timeline]) -> str:
-    """Each timeline's numbers as an HTML table: time, bubble, what is held, why devices wait."""
-    head = (
-        "schedule",
-        "time",
-        "bubble, simulated",
-        "bubble, formula",
-        "most in flight on device 0, 1, …",
-        "idle, all devices",
-    )
-    return table(head, map(_numbers, timelines))
+def _first_and_more(rows: dict[str, w.Widget], schedules: tuple[str, ...], recompute: bool) -> list[w.Widget]:
+    """Four controls at first sight, and the others that change something in a box to open."""
+    free = any(map(leaves_chunks_free, schedules))
+    third = "chunks" if free else "recompute" if recompute else "ratio"
+    wanted = {"ratio": True, "share": any(map(splits_backward, schedules)), "recompute": recompute, "blocking": True}
+    more = w.Accordion([w.VBox([rows[key] for key, shown in wanted.items() if shown and key != third])])
+    more.set_title(0, "more")
+    return [rows["devices"], rows["microbatches"], rows[third], rows["hop"], more]
 
 
-def _numbers(t: Timeline) -> tuple[str, ...]:
-    s = t.schedule
-    held = peak_in_flight(t).tolist()
+@lru_cache
+def leaves_chunks_free(name: str) -> bool:
+    """Whether a schedule takes more than one number of chunks, found by asking it."""
+    return len([s for s in map(lambda v: _small(name, v), range(1, 5)) if s]) > 1
+
+
+@lru_cache
+def splits_backward(name: str) -> bool:
+    """Whether a schedule runs W apart from I."""
+    s = _small(name, None)
+    return s is not None and bool(s.is_kind("W").any())
+
+
+def _small(name: str, num_chunks: int | None) -> Schedule | None:
+    """A schedule of sizes that all can take: an even number of devices, and enough micro-batches."""
+    try:
+        return SCHEDULES[name](2, 8, **({} if num_chunks is None else {"num_chunks": num_chunks}))
+    except ValueError:
+        return None
+
+
+def caption(t: Timeline) -> str:
+    """The three numbers to compare, under a picture."""
+    held, sent = held_microbatches(t).max(), messages_sent(t.schedule).sum()
+    text = f"bubble {bubble_fraction(t):.1%} · at most {held:.4g} micro-batches in flight · {sent} messages"
+    return f'<p style="margin:0 0 8px 74px">{escape(text)}</p>'
+
+
+def numbers_table(timelines: list[Timeline], over: str = "makespan") -> str:
+    """Each timeline's numbers as an HTML table: time, bubble, what is held and sent, why devices wait."""
+    spans = over == "span" or any(f"{bubble_fraction(t, 'span'):.1%}" != f"{bubble_fraction(t):.1%}" for t in timelines)
+    rows = [_numbers(t) for t in timelines]
+    if not spans:
+        rows = [{name: cell for name, cell in row.items() if name != _SPAN} for row in rows]
+    return table(rows[0], [tuple(row.values()) for row in rows])
+
+
+_SPAN = "bubble over the longest span"
+
+
+def _numbers(t: Timeline) -> dict[str, str]:
+    s, sent = t.schedule, messages_sent(t.schedule)
     idle = ", ".join(f"{reason} {time.sum():.4g}" for reason, time in idle_by_reason(t).items() if time.any())
-    formula = bubble_formula(s.num_devices, s.num_microbatches, s.name, s.num_stages // s.num_devices)
-    return (
-        s.name,
-        f"{makespan(t):.5g}",
-        f"{bubble_fraction(t):.1%}",
-        f"{formula:.1%}",
-        ", ".join(map(str, held[:16])),
-        idle or "none",
-    )
+    return {
+        "schedule": s.name,
+        "time": f"{makespan(t):.5g}",
+        "bubble, simulated": f"{bubble_fraction(t):.1%}",
+        _SPAN: f"{bubble_fraction(t, 'span'):.1%}",
+        "bubble, formula": _formula(s),
+        "micro-batches in flight on device 0, 1, …, at most": _listed(held_microbatches(t)),
+        "messages, and how many device 0, 1, … sends": f"{sent.sum()}: {_listed(sent)}",
+        "idle, all devices": idle or "none",
+    }
+
+
+def _formula(s: Schedule) -> str:
+    """The closed form, a dash where there is none."""
+    try:
+        return f"{bubble_formula(s.num_devices, s.num_microbatches, s.name, s.num_stages // s.num_devices):.1%}"
+    except ValueError:
+        return "–"
+
+
+def _listed(numbers: np.ndarray) -> str:
+    return ", ".join(f"{x:.4g}" for x in numbers[:_MOST_DEVICES])
