@@ -143,11 +143,15 @@ def rows(e):
 
 def at_first_sight(e):
     """The labels of the controls outside "more", and of those in it."""
-    box = next(x for x in e.children if isinstance(x, ipywidgets.Accordion))
-    assert (box.titles, box.selected_index) == (("more",), None)
-    first = [x for row in e.children if row is not box for x in all_widgets(row)]
-    groups = first, all_widgets(box.children[0])
-    return [[x.description for x in group if getattr(x, "description", "")] for group in groups]
+    place = next(i for i, x in enumerate(e.children) if isinstance(x, ipywidgets.ToggleButton))
+    button, box = e.children[place : place + 2]
+    assert (button.description, button.value, box.layout.display) == ("more", False, "none")
+    button.value = True
+    assert box.layout.display == ""
+    button.value = False
+    assert box.layout.display == "none"
+    first = [x for row in e.children[:place] for x in all_widgets(row)]
+    return [[x.description for x in group if getattr(x, "description", "")] for group in (first, all_widgets(box))]
 
 
 def test_any_number_of_schedules_share_an_axis():

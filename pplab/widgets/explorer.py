@@ -97,13 +97,18 @@ class Explorer(w.VBox):
 
 
 def _first_and_more(rows: dict[str, w.Widget], schedules: tuple[str, ...], recompute: bool) -> list[w.Widget]:
-    """Four controls at first sight, and the others that change something in a box to open."""
+    """Four controls at first sight, and the others that change something in a box that a button opens.
+
+    A button, since the title of an Accordion cannot be reached with the keyboard.
+    """
     free = any(map(leaves_chunks_free, schedules))
     third = "chunks" if free else "recompute" if recompute else "ratio"
     wanted = {"ratio": True, "share": any(map(splits_backward, schedules)), "recompute": recompute, "blocking": True}
-    more = w.Accordion([w.VBox([rows[key] for key, shown in wanted.items() if shown and key != third])])
-    more.set_title(0, "more")
-    return [rows["devices"], rows["microbatches"], rows[third], rows["hop"], more]
+    button = w.ToggleButton(description="more", tooltip="more controls", layout=w.Layout(width="80px"))
+    more = w.VBox([rows[key] for key, shown in wanted.items() if shown and key != third])
+    more.layout.display = "none"
+    button.observe(lambda change: setattr(more.layout, "display", "" if change.new else "none"), names="value")
+    return [rows["devices"], rows["microbatches"], rows[third], rows["hop"], button, more]
 
 
 @lru_cache
@@ -131,7 +136,7 @@ def caption(t: Timeline) -> str:
     """The three numbers to compare, under a picture."""
     held, sent = held_microbatches(t).max(), messages_sent(t.schedule).sum()
     text = f"bubble {bubble_fraction(t):.1%} · at most {held:.4g} micro-batches in flight · {sent} messages"
-    return f'<p style="margin:0 0 8px 74px">{escape(text)}</p>'
+    return f'<p style="margin:0 0 10px 74px;line-height:1.2">{escape(text)}</p>'
 
 
 def numbers_table(timelines: list[Timeline], over: str = "makespan") -> str:

@@ -7,7 +7,10 @@ from html import escape
 
 MS = 1e3  # milliseconds in a second: explorers with real times show them in milliseconds
 
-_STYLE = "<style>.pplab-numbers td,.pplab-numbers th{padding:2px 12px 2px 0;text-align:left}</style>"
+_STYLE = (
+    "<style>.pplab-numbers{line-height:1.4}"
+    ".pplab-numbers td,.pplab-numbers th{padding:2px 12px 2px 0;text-align:left}</style>"
+)
 _BOLD_ROW = '<tr style="font-weight:bold">'
 
 

@@ -13,11 +13,13 @@ from conftest import open_and_run
 
 import pplab
 from pplab.widgets import explore_batches, explore_cuts, explore_layout, explore_links, explore_memory
+from pplab.widgets.explorer import leaves_chunks_free
 
 # with explorers of their own
 OTHERS = ("01_stages", "03_micro_batches", "06_memory", "09_imbalance_and_links", "10_3d_parallelism")
 PATHS = (Path(__file__).parents[2] / "notebooks").glob("*.ipynb")
 NOTEBOOKS = sorted({path.stem for path in PATHS} - set(OTHERS))
+RATIOS = ("backward : forward", "hop : forward")
 SHOTS = os.environ.get("PPLAB_SCREENSHOTS")  # a folder to look at what the tests saw
 
 
@@ -51,18 +53,27 @@ def test_runs_and_explores(browser: Any, lab: tuple[str, str], name: str) -> Non
     before = numbers(page)
     pictures = page.locator('.widget-html svg[role="img"]')
     assert pictures.count() == len(before), "one picture a schedule"
-    devices, microbatches, ratio, hop = (page.locator("input[type=number]").nth(i) for i in range(4))
+    devices, microbatches, chunks, ratio, hop = (
+        page.get_by_title(f"{label}, as a number") for label in ("devices D", "micro-batches M", "chunks V", *RATIOS)
+    )
     expected = int(microbatches.input_value()) + 30
     height = page.locator(".jp-Notebook").bounding_box()["height"]
     press(page, 1, "ArrowRight", 30)  # a burst: it must settle on the last value
-    costs = pplab.Costs(backward=float(ratio.input_value()), hop=float(hop.input_value()))
-    t = pplab.simulate(pplab.SCHEDULES[before[-1][0]](int(devices.input_value()), expected), costs)
+    free = {"num_chunks": int(chunks.input_value())} if leaves_chunks_free(before[-1][0]) else {}
+    s = pplab.SCHEDULES[before[-1][0]](int(devices.input_value()), expected, **free)
+    costs = pplab.Costs.per_device(s, backward=float(ratio.input_value()), hop=float(hop.input_value()))
+    t = pplab.simulate(s, costs)
     wait_for_time(page, t)
     assert int(microbatches.input_value()) == expected
     assert numbers(page)[-1][2] == f"{pplab.bubble_fraction(t):.1%}"
     assert pictures.count() == len(before)
     assert page.locator(".jp-Notebook").bounding_box()["height"] == pytest.approx(height, abs=40)
     take_picture(page, name, lab)
+    blocking = page.get_by_text("a hop keeps both devices busy")
+    assert not blocking.is_visible()
+    page.get_by_role("button", name="more", exact=True).focus()
+    page.keyboard.press("Space")
+    blocking.wait_for(timeout=15_000)
     page.close()
 
 
