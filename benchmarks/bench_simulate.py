@@ -1,4 +1,4 @@
-"""How quick pplab is: building, validating and timing 1F1B, beside PyTorch's send/receive pass and simulator.
+"""How quick pplab is: building, validating and timing schedules; 1F1B beside PyTorch's send/receive pass and simulator.
 
 Prints medians, and ratios of times taken in turn on one machine; absolute times depend on it. PyTorch's part is
 left out where torch is not installed.
@@ -53,6 +53,11 @@ def main() -> None:
             continue
         other = seconds(theirs, max(1, min(3, repeat // 5)))
         print(f"{name:24} {ours * 1e3:7.2f} ms {other * 1e3:7.1f} ms {other / ours:6.0f}×")
+    print("\nD = 64, M = 1024")
+    for name, chunks in (("interleaved-1f1b", 2), ("zb-h1", 1)):
+        build = pplab.SCHEDULES[name]
+        ours = seconds(lambda build=build, v=chunks: pplab.simulate(build(64, 1024, num_chunks=v)), 5)
+        print(f"{name + f', V = {chunks}':24} {ours * 1e3:7.2f} ms")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     compare = commands.add_parser(
         "compare", help="print a table of schedules", epilog=_EXAMPLES, formatter_class=layout
     )
-    compare.add_argument("schedules", nargs="*", help="which ones (all unless given)")
+    compare.add_argument("schedules", nargs="*", help="which ones (all that take the sizes unless given)")
     compare.set_defaults(run=_compare)
     for command in (trace, compare):
         command.add_argument("--devices", type=int, default=4, metavar="D", help="devices (4)")
@@ -96,7 +96,16 @@ def _trace(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    built = [_build(name, options) for name in options.schedules or SCHEDULES]
+    built, refusals = [], []
+    for name in options.schedules or SCHEDULES:
+        try:
+            built.append(_build(name, options))
+        except ValueError as error:
+            if options.schedules:
+                raise
+            refusals.append(error)
+    if not built:
+        raise refusals[0]
     wide = max(len(name) for name in ("schedule", *(schedule.name for schedule in built)))
     several = any(schedule.num_stages > schedule.num_devices for schedule in built)
     counted = "in flight on device 0, 1, …" + " (chunks, where a device has several stages)" * several
@@ -108,7 +117,7 @@ def _compare(options: argparse.Namespace) -> None:
         shown = ", ".join(map(str, held[:8])) + (", …" if len(held) > 8 else "")
         share, far = bubble_fraction(t), lower_bound(schedule, costs) / makespan(t)
         lines.append(f"{schedule.name:{wide}} {makespan(t):9.6g} {share:7.1%} {far:7.1%}  {shown}")
-    print("\n".join(lines))
+    print("\n".join([*lines, *(f"left out: {error}" for error in refusals)]))
 
 
 if __name__ == "__main__":

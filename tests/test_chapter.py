@@ -53,6 +53,11 @@ def test_figure_4_bubbles_by_formula_and_by_simulation(name, size):
     assert bubble_fraction(simulate(pplab.SCHEDULES[name](*size))) == pytest.approx(bubble_formula(*size))
 
 
+def test_a_schedule_without_a_formula_is_refused_and_those_with_one_are_told():
+    with pytest.raises(ValueError, match=r"there is a formula for naive, gpipe, 1f1b, .*, pipedream, not for 'zb-h1'"):
+        bubble_formula(4, 8, "zb-h1")
+
+
 def test_naives_bubble_is_the_same_for_any_number_of_micro_batches():
     for d in (1, 2, 4, 9):
         for m in (1, 4, 16):

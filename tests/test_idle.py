@@ -40,6 +40,14 @@ def test_gpipes_ramp_lasts_until_the_last_stage_turns_and_its_drain_is_a_stairca
         assert (idle["ramp"] == (d - 1) * (F + B) - k * B).all()
 
 
+def test_forwards_alone_wait_for_the_first_message_and_for_the_devices_behind():
+    for d, m in GRID:
+        t = simulate(pplab.schedules.forward_only(d, m), Costs(F))
+        only(t, "ramp", "drain")
+        assert (idle_by_reason(t)["ramp"] == np.arange(d) * F).all()
+        assert (idle_by_reason(t)["drain"] == np.arange(d)[::-1] * F).all()
+
+
 def test_naive_waits_for_its_own_order_between_micro_batches():
     for d, m in GRID:
         idle = idle_by_reason(simulate(pplab.naive(d, m), Costs(F, backward=B)))

@@ -82,12 +82,22 @@ def test_compare_takes_all_schedules_unless_told(capsys):
     assert len({line.index("%") for line in out.splitlines()[1:]}) == 1
 
 
+def test_compare_leaves_out_what_cannot_take_the_sizes_unless_it_was_asked_for(capsys):
+    assert call("compare --devices 3") == 0
+    out, left_out = capsys.readouterr().out.split("\nleft out: ", 1)
+    assert set(pplab.SCHEDULES) - set(table(out)) == {"dualpipe", "chimera"}
+    assert left_out.startswith("num_devices must be even for dualpipe, not 3")
+    assert call("compare gpipe dualpipe --devices 3") == 2
+    assert capsys.readouterr().err.startswith("pplab: num_devices must be even for dualpipe, not 3")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         ("trace 2f2b", "pplab: no schedule is called '2f2b'; there are naive, gpipe, 1f1b"),
         ("compare gpipe 2f2b", "pplab: no schedule is called '2f2b'"),
         ("trace 1f1b --devices 0", "pplab: num_devices is 0: it says how many devices the model is spread over"),
+        ("compare --devices 0", "pplab: num_devices is 0: it says how many devices the model is spread over"),
         ("trace 1f1b --microbatches -3", "pplab: num_microbatches is -3"),
         ("trace 1f1b --hop -1", "pplab: hop is -1: a time must be finite and not negative"),
         ("trace 1f1b --forward nan", "pplab: forward is nan"),

@@ -544,8 +544,8 @@ def test_more_errors():
         layer_activation_bytes(LLAMA, tensor_parallel=16)
     with pytest.raises(ValueError, match="Mixtral 8x7B has 8 experts a block"):
         estimate_memory(MODELS["Mixtral 8x7B"], pplab.gpipe(2, 2))
-    with pytest.raises(ValueError, match="runs forward only"):
-        estimate_memory(SMALL, Schedule(["0F0 0F1"]))
+    with pytest.raises(ValueError, match="the schedule forward-only runs forward only, so nothing is held"):
+        estimate_memory(SMALL, pplab.SCHEDULES["forward-only"](2, 2))
     with pytest.raises(TypeError, match="is not a schedule"):
         estimate_memory(SMALL, "1f1b")
     with pytest.raises(ValueError, match="num_stages is 16, but there are 12 layers"):

@@ -382,8 +382,8 @@ def test_arrays_that_do_not_fit(x, y, text):
 
 
 def test_a_schedule_without_backwards():
-    with pytest.raises(ValueError, match="inference runs forward only, so there are no gradients"):
-        run(Schedule(["0F0 0F1"], name="inference"), MLP.equal(1, 3), *data(2, 3))
+    with pytest.raises(ValueError, match="forward-only runs forward only, so there are no gradients"):
+        run(SCHEDULES["forward-only"](2, 2), MLP.equal(2, 3), *data(2, 3))
     with pytest.raises(TypeError, match="'1f1b' is not a schedule: give a Schedule or a Timeline"):
         run("1f1b", MLP.equal(1, 3), *data(2, 3))
 
