@@ -15,7 +15,7 @@ def looped_bfs(num_devices: int, num_microbatches: int, num_chunks: int = 2, pla
 
     Chunk c of device k is stage c · D + k. GPipe over V chunks: the bubble is interleaved 1F1B's, everything is held,
     V · M chunks, and each stage's weights are needed in one go forward and one go back, which suits sharded ones.
-    Any M; PyTorch's order. Lamy-Poirier 2023, Breadth-First Pipeline Parallelism (arXiv 2211.05953), section 4.1.
+    Any M; PyTorch's order. Lamy-Poirier 2023, Breadth-First Pipeline Parallelism (arXiv 2211.05953).
     Raises ValueError for sizes below 1, too large ones, and a placement that is no wrap.
     """
     num_devices, num_microbatches, num_chunks = check_schedule_sizes(num_devices, num_microbatches, num_chunks)
