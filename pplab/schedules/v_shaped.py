@@ -16,13 +16,15 @@ def zb_v(num_devices: int, num_microbatches: int, num_chunks: int = 2, placement
         device 0  0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0I0 0W0 3F2 3I2 3W2 0I1 0W1 0I2 0W2   .
         device 1    . 1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1I1 2I2 1I2 1W1 2W2 1W2
 
-    Qi et al. 2024, Zero Bubble Pipeline Parallelism (arXiv 2401.10241), section 6: at F = I = W each device works
-    without a pause for M ≥ 2D − 1, the step takes 6M + D − 1 slots of a chunk, and no device holds more than 2D
-    chunks. PyTorch's order there; with fewer micro-batches, which leave pauses anyhow, W gives way to what others
-    wait for. Raises ValueError for sizes below 1, too large ones, other chunks than 2, and a placement that is no V.
+    At F = I = W and M ≥ 2D − 1 no device pauses, and the rows are PyTorch's; with fewer micro-batches there are pauses,
+    and W runs in them (a block of pplab.schedules._block, repeated). A step takes max(D + 6M, 3D + 4M, 4D + 2M) − 1
+    slots, a chunk's pass each, and no device holds more than D micro-batches, 2D chunks. Qi et al. 2024, Zero Bubble
+    Pipeline Parallelism (arXiv 2401.10241), section 6.
+    Raises ValueError for sizes below 1, too large ones, other chunks than 2, and a placement that is no V.
     """
     num_devices, num_microbatches = _check("zb-v", num_devices, num_microbatches, num_chunks, placement)
     if num_microbatches < 2 * num_devices - 1:
+        # No two collide: modulo 3, F0 and F1 stand at 0, I1 and I0 at 1; F1 − F0 and I0 − I1 are 6(D − k) − 3 slots.
         times = block_times(num_devices, steps=(3, 3, 3, 3), gaps=(2, 0, 2))
         return repeat_block("zb-v", times, num_microbatches, most_held=2 * num_devices)
     rows = [_zb_v_row(k, num_devices, num_microbatches) for k in range(num_devices)]
@@ -40,12 +42,12 @@ def _zb_v_row(k: int, num_devices: int, num_microbatches: int) -> np.ndarray:
     """Device k's passes in order, as ``F0`` for a forward of chunk 0."""
     after = num_devices - k
     phases = [
-        ("F0", 2 * after - 1),  # until micro-batch 0 is back from the last device …
-        ("F1 F0", k),
-        ("F1 I1 W1", after),  # … and, having turned at stage 2D − 1, from the first
+        ("F0", 2 * after - 1),  # until micro-batch 0 is back, having turned at the last device …
+        ("F1 F0", k),  # … until it is back once more, now backward, having turned at device 0
+        ("F1 I1 W1", after),
         ("F0 I0 W0 F1 I1 W1", num_microbatches - 2 * num_devices + k + 1),
         ("I0 W0 F1 I1 W1", after - 1),
-        ("I0 I1", k),  # what the earlier devices wait for comes before W
+        ("I0 I1", k),  # no forward is left: Ws wait, since other devices do not wait for them
         ("I0 W0", after),
         ("W1", k),
         ("W0", k),
