@@ -11,7 +11,7 @@ import numpy as np
 
 from pplab.metrics import in_flight, makespan
 from pplab.palette import COMMUNICATION, MESSAGE, Theme, theme
-from pplab.svg import describe, in_pair, pair_halves, shows_messages
+from pplab.svg import describe, from_other_end, in_pair, pair_halves, shows_messages, told_title
 from pplab.timeline import Timeline, check_timeline
 
 if TYPE_CHECKING:
@@ -42,13 +42,23 @@ def draw_timeline(
         chosen = s.is_kind(kind)
         if chosen.any():
             _add_boxes(ax, x0[chosen], x1[chosen], y[chosen], kind, colours, tall[chosen])
+    _add_bars(ax, x0, x1, y, tall, from_other_end(s))
     _add_messages(ax, t, colours)
     ax.set(xlim=(0, until or length or 1.0), ylim=(s.num_devices - 0.5, -0.5), ylabel="device")
     ax.set_yticks(np.arange(0, s.num_devices, max(1, s.num_devices // 16)))
-    ax.set_title(title or s.name, loc="left", fontsize=10, color=colours.words)
+    ax.set_title(told_title(t, title), loc="left", fontsize=10, color=colours.words)
     _label(ax, t, x0, x1, y, colours)
     ax.legend(ncols=5, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8, labelcolor=colours.words)
     return ax
+
+
+def _add_bars(ax: Axes, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, tall: np.ndarray, marked: np.ndarray) -> None:
+    """A light bar at the foot of the marked boxes."""
+    from matplotlib.collections import PolyCollection
+
+    if marked.any():
+        corners = _corners(x0, x1, y + 0.41 * tall, 0.18 * tall)[marked]
+        ax.add_collection(PolyCollection(list(corners), facecolor=(1, 1, 1, 0.55), linewidth=0))
 
 
 def _add_messages(ax: Axes, t: Timeline, colours: Theme) -> None:
@@ -139,8 +149,7 @@ def _add_boxes(
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
 
-    look, h = colours.kinds[kind], height / 2
-    corners = np.stack([np.stack([x, y + dy], axis=1) for x, dy in ((x0, -h), (x1, -h), (x1, h), (x0, h))], axis=1)
+    look, corners = colours.kinds[kind], _corners(x0, x1, y, height)
     thin = (x1 - x0).max(initial=0.0) * 400 < np.ptp(ax.dataLim.intervalx)
     edges = {"linewidth": 0.0} if thin else {"edgecolor": colours.page, "linewidth": 0.8}
     ax.add_collection(PolyCollection(list(corners), facecolor=look.fill, label=look.word, **edges))
@@ -148,6 +157,12 @@ def _add_boxes(
         ink = (*to_rgb(look.text), 0.4)
         hatch = HATCH[look.pattern]
         ax.add_collection(PolyCollection(list(corners), facecolor="none", edgecolor=ink, linewidth=0, hatch=hatch))
+
+
+def _corners(x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: np.ndarray) -> np.ndarray:
+    """The corners of boxes round y, (n, 4, 2)."""
+    h = height / 2
+    return np.stack([np.stack([x, y + dy], axis=1) for x, dy in ((x0, -h), (x1, -h), (x1, h), (x0, h))], axis=1)
 
 
 def _label(ax: Axes, t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, colours: Theme) -> None:

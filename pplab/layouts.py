@@ -15,6 +15,7 @@ from pplab.presets import check_whole
 from pplab.schedule import Schedule
 from pplab.schedules import SCHEDULES
 
+_ONE_COPY = {"dualpipe": "dualpipe-v", "chimera": "hanayo"}  # two copies of each stage → the same idea with one
 Efficiency = float | Callable[[int, int], float]  # a share of the peak, or that of (micro_batch_size, tensor)
 
 
@@ -24,7 +25,7 @@ class Layout:
 
     num_chunks : V, stages a device. num_microbatches : M, of each replica's step. recompute : "none", "selective"
     (attention over its scores) or "full" (whole blocks). schedule : a name of SCHEDULES. Raises ValueError for sizes
-    below 1 and names that are not known.
+    below 1, names that are not known, and schedules of two copies, dualpipe and chimera.
     """
 
     tensor: int
@@ -105,9 +106,14 @@ class Conditions:
 
 
 def check_schedule(value: object) -> None:
-    """Raise ValueError for a name that SCHEDULES does not have."""
+    """Raise ValueError for a name that SCHEDULES does not have, and for schedules that hold each stage twice."""
     if value not in SCHEDULES:
         raise ValueError(f"schedule is {value!r:.40}: choose one of {', '.join(SCHEDULES)}")
+    if value in _ONE_COPY:
+        raise ValueError(
+            f"schedule is {value!r}, which holds each stage on two devices: layouts have one copy of a pipeline's "
+            f"stages, so choose {_ONE_COPY[value]!r}, which came of it and has one"
+        )
 
 
 def _check_efficiency(value: object) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from pplab.metrics import bubble_fraction, makespan, peak_in_flight
 from pplab.palette import COMMUNICATION, LIGHT, MESSAGE
+from pplab.schedule import Schedule
 from pplab.svg_parts import nice_step, page, pattern_defs, style_rules
 from pplab.timeline import Timeline, check_timeline
 
@@ -57,7 +58,7 @@ def timeline(
     y = _TOP + t.device * row + (row - tall) / 2
     body = _lanes(s.num_devices, row, tall, makespan(t) * scale)
     body += _boxes(t, x0, x1, y, tall)
-    body += _later_chunks(t, x0, x1, y, tall)
+    body += _bars(t, x0, x1, y, tall)
     body += _communication(t, x0, x1, y, tall, scale)
     body += _messages(t, origin, scale, row) if between else ""
     body += _labels(t, x0, x1, y, tall)
@@ -66,7 +67,8 @@ def timeline(
     present = [k for k in "FBIW" if s.is_kind(k).any()] + [COMMUNICATION] * bool((t.send + t.receive).any())
     present += [MESSAGE] * between
     empty = "" if makespan(t) else ": every op takes no time, so there is nothing to see"
-    head = f'<text x="{_LEFT}" y="15" class="txt ttl">{escape(title or s.name)}{empty}</text>{_legend(present, width)}'
+    title = escape(told_title(t, title)) + empty
+    head = f'<text x="{_LEFT}" y="15" class="txt ttl">{title}</text>{_legend(present, width)}'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="p{key}" role="img" viewBox="0 0 {width} {height:.0f}" '
         f'width="{width}" style="max-width:100%;height:auto" aria-label="{escape(describe(t))}">'
@@ -152,15 +154,32 @@ def pair_halves(t: Timeline) -> np.ndarray:
     return np.r_[0, t.schedule.paired[:-1].astype(int)]
 
 
-def _later_chunks(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: float) -> str:
-    """A light bar at the foot of ops of a device's second, fourth, … stage."""
+def from_other_end(s: Schedule) -> np.ndarray:
+    """Which ops are of micro-batches that enter the pipeline on another device than micro-batch 0 does."""
+    enters = s.is_kind("F") & (s.stage == 0)
+    device = np.empty(s.num_microbatches, int)
+    device[s.microbatch[enters]] = s.device[enters]
+    return (device != device[0])[s.microbatch]
+
+
+def told_title(t: Timeline, title: str | None) -> str:
+    """The title, the schedule's name unless given, and what a bar in the boxes means where there are two directions."""
+    other = from_other_end(t.schedule)
+    devices = " or ".join(map(str, np.unique(t.device[other & (t.stage == 0)])))
+    return (title or t.schedule.name) + (f" (bar: enters on device {devices})" if devices else "")
+
+
+def _bars(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: float) -> str:
+    """A light bar at the foot of what comes from the other end; with one direction, of a device's odd chunks."""
     s = t.schedule
-    chunk = np.zeros(s.num_ops, int)
+    marked, chunk = from_other_end(s), np.zeros(s.num_ops, int)
     for a, b in s.row_slices:
         chunk[a:b] = np.unique(s.stage[a:b], return_inverse=True)[1]
-    odd = np.flatnonzero(chunk % 2)
-    bars = zip(x0[odd].tolist(), (y + height * 0.82)[odd].tolist(), (x1 - x0)[odd].tolist(), strict=True)
-    path = "".join(f"M{a:.2f} {b:.2f}h{w:.2f}v{height * 0.18:.2f}h-{w:.2f}z" for a, b, w in bars)
+    marked = np.flatnonzero(marked if marked.any() else chunk % 2)
+    tall = np.where(in_pair(t), height / 2, height)
+    y = y + pair_halves(t) * tall + 0.82 * tall
+    bars = zip(*(column[marked].tolist() for column in (x0, y, x1 - x0, 0.18 * tall)), strict=True)
+    path = "".join(f"M{a:.2f} {b:.2f}h{w:.2f}v{h:.2f}h-{w:.2f}z" for a, b, w, h in bars)
     return f'<path class="chunk" d="{path}"/>' if path else ""
 
 

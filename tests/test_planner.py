@@ -29,6 +29,7 @@ CLUSTER = Cluster(CHIP, num_nodes=4, devices_per_node=4, inside=NEAR, between=FA
 HALF = Conditions(efficiency=0.5, seq_len=32)
 PUBLISHED = json.loads((Path(__file__).parent / "data" / "published_steps.json").read_text(encoding="utf-8"))
 EFFICIENCY, WITHIN = 0.55, 0.10
+NOT_PLANNED = ("forward-only", "dualpipe", "chimera")  # no step; two copies of each stage
 
 
 @pytest.fixture(scope="module")
@@ -405,6 +406,11 @@ def test_unknown_presets_list_the_known(make, text):
         (lambda: plan(SMALL, CLUSTER, 8, efficiency=0.5, num_chunks=()), "num_chunks is empty: give at least one"),
         (lambda: plan(SMALL, CLUSTER, 8, efficiency=0.5, recompute="some"), "recompute is 'some': choose"),
         (lambda: plan(SMALL, CLUSTER, 8, efficiency=0.5, schedules="2f2b"), "schedule is '2f2b': choose one of naive"),
+        (lambda: plan(SMALL, CLUSTER, 8, efficiency=0.5, schedules="chimera"), "which holds each stage on two devices"),
+        (
+            lambda: plan(SMALL, CLUSTER, 8, efficiency=0.5, schedules="hanayo", num_chunks=1),
+            "num_chunks must divide them and suit the schedule: 1 for most",
+        ),
         (lambda: plan(SMALL, CLUSTER, 8, efficiency=0.5, convention="12"), "convention is '12'"),
         (lambda: plan(SMALL, CLUSTER, 8, efficiency=0.5, reserved_bytes=-1.0), "reserved_bytes is -1.0"),
         (lambda: plan(SMALL, CLUSTER, 8, efficiency=0.5, overlap_data=2), "overlap_data must be True or False, not 2"),
@@ -447,7 +453,7 @@ def test_a_model_with_experts_is_refused_by_name():
         plan("Mixtral 8x7B", Cluster("H100", 8), 64, efficiency=0.5)
 
 
-@pytest.mark.parametrize("schedule", [name for name in pplab.SCHEDULES if name != "forward-only"])
+@pytest.mark.parametrize("schedule", [name for name in pplab.SCHEDULES if name not in NOT_PLANNED])
 def test_every_schedule_can_be_planned_with(schedule):
     found = plan(SMALL, CLUSTER, 64, efficiency=0.5, schedules=schedule, pipeline=4, tensor=1, recompute="none")
     for row in found:

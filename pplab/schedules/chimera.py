@@ -15,13 +15,14 @@ def chimera(num_devices: int, num_microbatches: int, num_chunks: int = 2) -> Sch
         device 2    .  1F2 2F0 1F3 2F1 2B0 1B2 2B1 1B3  .
         device 3   0F2 0F3  .  3F0 3B0 3F1 3B1 0B2  .  0B3
 
-    Stage k stands on devices k and D − 1 − k, two copies of all weights, and micro-batches M/2 to M − 1 go up.
-    They go in units of D, the last one smaller where M is no multiple: if a pass takes a slot, the micro-batches of
-    either direction enter 2 slots apart, a unit 2D slots after the one before, and no two passes meet, since D is
-    even. So for F = B a step takes M + (⌈M/D⌉ + 1)D − 2 slots; with K whole units the bubble is
-    (D − 2)/(2M + D − 2), half of 1F1B's. For B > F it takes M(F + B) + (D − 2)(B + (K − 1)(B − F)): each further unit
-    leaves a gap. A device holds D/2 + 1 to D micro-batches. Li and Hoefler 2021, Chimera (SC'21, arXiv 2107.06925),
-    section 3. Raises ValueError for sizes below 1, too large ones and odd ones.
+    Stage k stands on devices k and D − 1 − k: two copies of all weights, whose gradients have to be added up after
+    the last pass, which no time here includes. Micro-batches M/2 to M − 1 go up. All go in units of D, the last one
+    smaller where D does not divide M: if a pass takes a slot, the micro-batches of either direction enter 2 slots
+    apart, a unit 2D slots after the one before, and no two passes meet, since D is even. So for F = B a step takes
+    M + (⌈M/D⌉ + 1)D − 2 slots; with K whole units the bubble is (D − 2)/(2M + D − 2), less than half of 1F1B's. For
+    B > F they take M(F + B) + (D − 2)(B + (K − 1)(B − F)): each further unit leaves a gap. With M ≥ D a device holds
+    D/2 + 1 to D micro-batches. Li and Hoefler 2021, Chimera (SC'21, arXiv 2107.06925), section 3.
+    Raises ValueError for sizes below 1, too large ones and odd ones.
     """
     num_devices, num_microbatches = check_two_chunks("chimera", num_devices, num_microbatches, num_chunks)
     check_even("chimera", "stage k stands on devices k and D − 1 − k", num_devices=num_devices)

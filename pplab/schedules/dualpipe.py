@@ -13,16 +13,16 @@ def dualpipe(num_devices: int, num_microbatches: int, num_chunks: int = 2) -> Sc
         device 0   0F0 1F2 0F1 1B2 1F3&0B0 1B3 0I1 0W1
         device 1   0F2 1F0 0F3 1B0 1F1&0B2 1B1 0I3 0W3
 
-    Stage k stands on devices k and D − 1 − k, two copies of all weights, and micro-batches M/2 to M − 1 go up. A
-    forward of one direction and a backward of the other run as one (``pairs``), so that each hides the other's
-    messages; near the ends backwards are split, and Ws fill the bubble. With F = I = W the device that idles most
-    idles (D/2 − 1)(F&B + B − 3W), F&B a pair; each holds up to D + 1 micro-batches. DeepSeek-AI 2024, DeepSeek-V3
-    Technical Report (arXiv 2412.19437), section 3.2.1. Raises ValueError for sizes below 1, too large ones, odd
-    ones, and less than 2D micro-batches.
+    Stage k stands on devices k and D − 1 − k: two copies of all weights, whose gradients have to be added up after
+    the last pass, which no time here includes. Micro-batches M/2 to M − 1 go up. A forward of one direction and a
+    backward of the other run as one (``pairs``), so that each hides the other's messages; near the ends backwards
+    are split, and Ws fill the bubble. With F = I = W the device that idles most idles (D/2 − 1)(F&B + B − 3W), F&B a
+    pair; each holds up to D + 1 micro-batches. DeepSeek-AI 2024, DeepSeek-V3 Technical Report (arXiv 2412.19437),
+    section 3.2.1. Raises ValueError for sizes below 1, too large ones, odd ones, and less than 2D micro-batches.
     """
     num_devices, num_microbatches = check_two_chunks("dualpipe", num_devices, num_microbatches, num_chunks)
     check_even("dualpipe", "stage k stands on devices k and D − 1 − k", num_devices=num_devices)
-    _check_enough("dualpipe", "2 · num_devices", 2 * num_devices, num_microbatches)
+    _check_enough("dualpipe", num_devices, num_microbatches)
     check_even("dualpipe", "half of them go each way", num_microbatches=num_microbatches)
     half, each_way = num_devices // 2, num_microbatches // 2
     rows = [_row(rank, half, each_way) for rank in range(half)]
@@ -49,23 +49,24 @@ def dualpipe_v(num_devices: int, num_microbatches: int, num_chunks: int = 2, pla
     """
     num_devices, num_microbatches = check_two_chunks("dualpipe-v", num_devices, num_microbatches, num_chunks)
     check_placement("dualpipe-v", placement, "v", num_devices, num_chunks)
-    _check_enough("dualpipe-v", "2 · num_devices", 2 * num_devices, num_microbatches)
+    _check_enough("dualpipe-v", num_devices, num_microbatches)
     rows = [_row(rank, num_devices, num_microbatches) for rank in range(num_devices)]
     device, kind, leg, microbatch, paired = _join(rows)
     stage = np.where(leg == 0, device, 2 * num_devices - 1 - device)
     return Schedule.from_columns(device, stage, kind, microbatch, paired, name="dualpipe-v")
 
 
-def _check_enough(name: str, formula: str, least: int, num_microbatches: int) -> None:
+def _check_enough(name: str, num_devices: int, num_microbatches: int) -> None:
+    least = 2 * num_devices
     if num_microbatches < least:
         raise ValueError(
-            f"num_microbatches is {num_microbatches}: {name} needs {formula} = {least} or more, so that forwards meet "
-            f"backwards to overlap with; take {least}, or fewer devices"
+            f"num_microbatches is {num_microbatches}: {name} needs 2 · num_devices = {least} or more, so that "
+            f"forwards meet backwards to overlap with; take {least}, or fewer devices"
         )
 
 
 def _row(rank: int, num_ranks: int, num_microbatches: int) -> tuple[np.ndarray, ...]:
-    """What a rank runs: kind, leg (0 from its end to the other one, 1 towards it), micro-batch, paired.
+    """What a rank runs: kind, leg (0 from the rank's end on, 1 back to it), micro-batch, paired.
 
     Rank k of R, with n = k + 1 and r = R − n, f and B side by side being a pair::
 
