@@ -11,7 +11,7 @@ import numpy as np
 
 from pplab.metrics import in_flight, makespan
 from pplab.palette import COMMUNICATION, MESSAGE, Theme, theme
-from pplab.svg import describe, from_other_end, in_pair, pair_halves, shows_messages, told_title
+from pplab.svg import describe, has_bar, in_pair, pair_halves, shows_messages, told_title
 from pplab.timeline import Timeline, check_timeline
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def draw_timeline(
         chosen = s.is_kind(kind)
         if chosen.any():
             _add_boxes(ax, x0[chosen], x1[chosen], y[chosen], kind, colours, tall[chosen])
-    _add_bars(ax, x0, x1, y, tall, from_other_end(s))
+    _add_bars(ax, x0, x1, y, tall, has_bar(s))
     _add_messages(ax, t, colours)
     ax.set(xlim=(0, until or length or 1.0), ylim=(s.num_devices - 0.5, -0.5), ylabel="device")
     ax.set_yticks(np.arange(0, s.num_devices, max(1, s.num_devices // 16)))

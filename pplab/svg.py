@@ -169,13 +169,17 @@ def told_title(t: Timeline, title: str | None) -> str:
     return (title or t.schedule.name) + (f" (bar: enters on device {devices})" if devices else "")
 
 
-def _bars(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: float) -> str:
-    """A light bar at the foot of what comes from the other end; with one direction, of a device's odd chunks."""
-    s = t.schedule
+def has_bar(s: Schedule) -> np.ndarray:
+    """Which boxes get a bar: those of what comes from the other end; with one direction, of a device's odd chunks."""
     marked, chunk = from_other_end(s), np.zeros(s.num_ops, int)
     for a, b in s.row_slices:
         chunk[a:b] = np.unique(s.stage[a:b], return_inverse=True)[1]
-    marked = np.flatnonzero(marked if marked.any() else chunk % 2)
+    return marked if marked.any() else chunk % 2 == 1
+
+
+def _bars(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: float) -> str:
+    """A light bar at the foot of the marked boxes."""
+    marked = np.flatnonzero(has_bar(t.schedule))
     tall = np.where(in_pair(t), height / 2, height)
     y = y + pair_halves(t) * tall + 0.82 * tall
     bars = zip(*(column[marked].tolist() for column in (x0, y, x1 - x0, 0.18 * tall)), strict=True)

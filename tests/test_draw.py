@@ -137,3 +137,13 @@ def test_drawing_needs_no_pyplot():
 
 def test_makespan_is_the_lane():
     assert {patch.get_width() for patch in draw_timeline(T, until=50).patches} == {makespan(T)}
+
+
+def test_later_chunks_have_a_bar_and_first_ones_none():
+    """Of two chunks a device the second: half of all boxes, each at its own place in time."""
+    t = pplab.simulate(pplab.interleaved_1f1b(2, 4, 2))
+    light = [c for c in pplab.draw_timeline(t).collections if tuple(c.get_facecolor()[0]) == (1, 1, 1, 0.55)]
+    starts = sorted(path.vertices[0, 0] for path in light[0].get_paths())
+    assert starts == sorted(t.start[t.stage >= 2].tolist())
+    plain = pplab.draw_timeline(pplab.simulate(pplab.one_f_one_b(2, 4)))
+    assert all(tuple(c.get_facecolor()[0]) != (1, 1, 1, 0.55) for c in plain.collections if len(c.get_facecolor()))
