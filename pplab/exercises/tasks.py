@@ -8,7 +8,7 @@ from pplab.chapter import message_bytes
 from pplab.costs import Costs
 from pplab.exercises.kinds import Cut, Function, Number, Rows
 from pplab.hardware import ACCELERATORS, layer_times
-from pplab.metrics import bubble_fraction, makespan, peak_in_flight
+from pplab.metrics import bubble_fraction, makespan, messages_sent, peak_in_flight
 from pplab.model import MODELS
 from pplab.partition import optimal
 from pplab.schedules import SCHEDULES
@@ -169,6 +169,33 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
             lambda d, m, layers: layers / d: "that is one micro-batch. How many are in flight?",
             lambda d, m, layers: m * layers / d: "that is GPipe.",
             lambda d, m, layers: m * layers: "that is GPipe, and on all devices together.",
+        },
+    ),
+    "interleaved-bubble": Function(
+        lambda d, m, v: bubble_fraction(simulate(SCHEDULES["interleaved-1f1b"](d, m, v))),
+        [(4, 8, 2), (4, 4, 4), (8, 16, 2), (8, 13, 3), (2, 5, 1)],
+        "The idle time falls V times; its share falls by less, since the step gets shorter too.",
+        "A pass of a chunk takes 1/V of a device's pass. How long is the ramp, and how long the work, in those?",
+        {
+            lambda d, m, v: (d - 1) / (m + d - 1) / v: "the idle time falls V times, but so does not its share: "
+            "the whole step gets shorter too.",
+            lambda d, m, v: (d - 1) / (v * m): "you divide the idle time by the useful time. The bubble is its share "
+            "of the whole.",
+            lambda d, m, v: (d - 1) / (m + d - 1): "that is one chunk a device. Where does V come in?",
+            lambda d, m, v: (v * d - 1) / (m + v * d - 1): "that is a pipeline of V · D devices. The ramp passes D − 1 "
+            "of them, then the next chunk is on a device that is at work already.",
+        },
+    ),
+    "interleaved-messages": Number(
+        lambda: float(messages_sent(SCHEDULES["interleaved-1f1b"](8, 16, 4)).sum()),
+        "2M(VD − 1): 4.43 times the 224 of 1F1B.",
+        "Into how many stages is the model cut, and how many boundaries lie between them?",
+        {
+            496: "one way only: gradients come back over the same boundaries.",
+            1024: "32 stages in a row have one boundary less than that.",
+            896: "you count 7 boundaries for each round of chunks. And from device 7 back to device 0?",
+            224: "that is one chunk a device.",
+            31: "those are the boundaries. What crosses each of them in a step?",
         },
     ),
     "three-stages": Cut(
