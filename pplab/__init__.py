@@ -28,6 +28,7 @@ from pplab.metrics import (
 from pplab.op import Op, ScheduleError
 from pplab.schedule import Schedule
 from pplab.schedules import SCHEDULES, eager_1f1b, gpipe, interleaved_1f1b, naive, one_f_one_b
+from pplab.search import search
 from pplab.simulate import simulate
 from pplab.timeline import Timeline
 
@@ -66,6 +67,7 @@ __all__ = [
     "read_json",
     "read_torch_csv",
     "review",
+    "search",
     "simulate",
     "svg",
     "utilization",
