@@ -126,7 +126,7 @@ def check_divisions(
         raise ValueError(
             f"num_chunks {_list(choices.num_chunks)} with {', '.join(choices.schedules)} cuts no device's blocks "
             f"evenly: there are {_list(each)} a device; num_chunks must divide them and suit the schedule: 1 for most, "
-            "2 or more, on 2 devices or more, for interleaved ones, 2 for those placed as a V, any even one for hanayo; "
+            "2 or more, on 2 devices or more, for interleaved ones, 2 for those placed as a V, an even one for hanayo; "
             f"try {_list(_divisors(each[-1])[1:] or [1])}"
         )
 

@@ -126,7 +126,7 @@ def test_chimera_with_equal_passes_takes_its_formula():
 
 
 def test_chimera_holds_as_its_paper_says():
-    """From D/2 + 1 micro-batches to D, for M ≥ D; table 2 of the paper."""
+    """From D/2 + 1 micro-batches to D, for M ≥ D."""
     for d in (2, 4, 6, 8):
         for m in (d, 2 * d, 3 * d):
             peak = peak_in_flight(simulate(chimera(d, m)))

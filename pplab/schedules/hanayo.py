@@ -18,11 +18,11 @@ def hanayo(num_devices: int, num_microbatches: int, num_chunks: int = 2, placeme
     forward and W backward. They go in M // D groups of near-equal size (one group where M < D). If a pass takes a
     slot, the micro-batches of a group of G ≥ D enter 2 slots apart, a wave lasts 2G slots, and no two passes meet:
     those of one leg run in even slots of a device, those of the other in odd ones. So for F = B and M ≥ D a step
-    takes 2VM + 2(D − 1) slots of a chunk, and the bubble is (D − 1)/(VM + D − 1), the least that there is; for B > F it
-    takes VM(F + B) + 2(D − 1)(B + (K − 1)(B − F)) with K groups, so with M = D and B = 2F the bubble is
-    (2D − 2)/(3DW + 2D − 2). A device holds up to V · G chunks, G the largest group. Any M. Liu et al. 2023, Hanayo
-    (SC'23, arXiv 2308.15762), section 3. Raises ValueError for sizes below 1, too large ones, an odd number of
-    chunks, and a placement that is no wave.
+    takes 2VM + 2(D − 1) slots of a chunk, the least that there is, and the bubble is (D − 1)/(VM + D − 1). For B > F
+    it takes VM(F + B) + 2(D − 1)(B + (K − 1)(B − F)) with K groups: each further one leaves a gap. So with M = D and
+    B = 2F the bubble is (2D − 2)/(3DW + 2D − 2). A device holds up to V · G chunks, G the largest group. Any M. After
+    Liu et al. 2023, Hanayo (SC'23, arXiv 2308.15762). Raises ValueError for sizes below 1, too large ones, an odd
+    number of chunks, and a placement that is no wave.
     """
     num_devices, num_microbatches, num_chunks = check_schedule_sizes(num_devices, num_microbatches, num_chunks)
     check_even("hanayo", "each wave is two chunks of a device, on the way down and back", num_chunks=num_chunks)
