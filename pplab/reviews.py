@@ -75,13 +75,13 @@ class Review:
         s = self.schedule
         lines = [f"They run: {s.num_devices} devices, {s.num_stages} stages, {s.num_microbatches} micro-batches."]
         lines += [f"But {self.problem}"] * (self.problem is not None)
-        bound = f"{self.score.over_bound:.2f} times the {self.score.bound:g} that no order of these ops can beat"
-        lines += [f"yours: {self.score}; {bound}"]
+        lines += [f"yours: {self.score}"]
         lines += [f"{self.best[0]}: {self.best[1]}"] if self.best else []
+        lines += [f"No order of these ops takes less than {self.score.bound:g}; yours takes {_times(self.score)}."]
         return "\n".join([*lines, *self.waits])
 
     def _repr_html_(self) -> str:
-        text = f"<pre>{escape(repr(self))}</pre>"
+        text = f'<pre style="white-space:pre-wrap;word-break:normal">{escape(repr(self))}</pre>'
         if self.timeline is None:
             return text
         from pplab.draw import picture
@@ -113,6 +113,10 @@ def review(
     return Review(_broken(t, memory_limit), s, t, score, _waits(t), _best(s, costs, memory_limit))
 
 
+def _times(score: Score) -> str:
+    return "just that" if score.over_bound < 1 + 1e-9 else f"{score.over_bound:.3f} times that"
+
+
 def _score(t: Timeline, costs: Costs | None) -> Score:
     """Raises ValueError where every op takes no time."""
     return Score(makespan(t), bubble_fraction(t), lower_bound(t.schedule, costs), float(held_microbatches(t).max()))
@@ -124,10 +128,7 @@ def _broken(t: Timeline, limit: float | None) -> str | None:
     if limit is None or held.max() <= limit:
         return None
     k = int(np.argmax(held > limit))
-    return (
-        f"device {k} holds {held[k]:g} micro-batches, over the limit of {limit:g}: "
-        f"run a backward there before the forward that is too much"
-    )
+    return f"device {k} holds {held[k]:g} micro-batches, over the limit of {limit:g}: run a backward there sooner."
 
 
 def _waits(t: Timeline) -> tuple[str, ...]:
