@@ -6,6 +6,8 @@ numbers. Times are in the timeline's unit. Why a device is idle is told by pplab
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pplab.costs import Costs, check_costs
@@ -21,36 +23,81 @@ def makespan(t: Timeline) -> float:
 
 def busy_time(t: Timeline) -> np.ndarray:
     """How long each device computes, (num_devices,): the union of its spans, so a pair counts once."""
-    out = np.zeros(check_timeline(t).schedule.num_devices)
+    return _busy(check_timeline(t), -np.inf, np.inf)
+
+
+def _busy(t: Timeline, first: float, last: float) -> np.ndarray:
+    """Busy time of each device from one moment to another."""
+    out = np.zeros(t.schedule.num_devices)
     for device, (a, b) in enumerate(t.schedule.row_slices):
-        start, end = t.start[a:b], t.end[a:b]
+        start, end = np.clip(t.start[a:b], first, last), np.clip(t.end[a:b], first, last)
         reached = np.maximum.accumulate(np.r_[-np.inf, end[:-1]])
         out[device] = np.maximum(end - np.maximum(start, reached), 0.0).sum()
     return out
 
 
-def bubble_fraction(t: Timeline, over: str = "makespan") -> float:
+def bubble_fraction(t: Timeline, over: str = "makespan", window: tuple[float, float] | None = None) -> float:
     """The share of device time in which nothing is computed, from 0 to 1.
 
     1 − Σ busy / (D · makespan). With ``over="span"`` the longest span of a device, from its own first
     start to its own last end, takes the place of the makespan: the definition of the zero-bubble papers
-    (Qi et al. 2024, section 5), which looks at the steady repetition of steps. Raises ValueError for another ``over``.
+    (Qi et al. 2024, section 5), which looks at the steady repetition of steps. ``window=(start, end)``, such as
+    ``steady_window(t)``, counts only the time between two moments. Raises ValueError for another ``over``, and for a
+    window that is empty, reaches beyond the timeline, or comes with ``over="span"``.
     """
-    return 1.0 - utilization(t, over)
+    return 1.0 - utilization(t, over, window)
 
 
-def utilization(t: Timeline, over: str = "makespan") -> float:
-    """The share of device time in which something is computed: 1 − bubble_fraction, same ``over``."""
+def utilization(t: Timeline, over: str = "makespan", window: tuple[float, float] | None = None) -> float:
+    """The share of device time in which something is computed: 1 − bubble_fraction, same arguments."""
     check_timeline(t)
-    if over == "makespan":
-        length = makespan(t)
-    elif over == "span":
-        length = max(float(t.end[a:b].max() - t.start[a:b].min()) for a, b in t.schedule.row_slices)
-    else:
+    if over not in ("makespan", "span"):
         raise ValueError(f"over is {over!r:.40}: choose 'makespan' or 'span'")
+    if window is not None:
+        first, last = _check_window(t, over, window)
+        return float(_busy(t, first, last).sum() / (t.schedule.num_devices * (last - first)))
+    spans = (float(t.end[a:b].max() - t.start[a:b].min()) for a, b in t.schedule.row_slices)
+    length = makespan(t) if over == "makespan" else max(spans)
     if length == 0:
         raise ValueError("the timeline has no length: every op takes no time, so there is no share to speak of")
     return float(busy_time(t).sum() / (t.schedule.num_devices * length))
+
+
+def _check_window(t: Timeline, over: str, window: Any) -> tuple[float, float]:
+    try:
+        first, last = (float(moment) for moment in window)
+    except (TypeError, ValueError):
+        raise ValueError(f"window is {window!r:.60}: give two times, such as pplab.metrics.steady_window(t)") from None
+    begin, end = float(t.start.min()), float(t.end.max())
+    if not begin <= first < last <= end:
+        raise ValueError(
+            f"window is ({first:g}, {last:g}): give a start and a later end within the timeline's {begin:g} to {end:g}"
+        )
+    if over != "makespan":
+        raise ValueError("a window and over='span' are two ways to say which time counts: give one of them")
+    return first, last
+
+
+def steady_window(t: Timeline) -> tuple[float, float]:
+    """From when all devices go backward until the first has no forward left: start and end, in the timeline's unit.
+
+    Between the two, 1F1B and "pipedream" alternate on every device. With equal stages and no hop that is from
+    D·F + (D − 1)·B to M·(F + B). Raises ValueError where nothing is between them, as where M < D.
+    """
+    s, first, last = check_timeline(t).schedule, -np.inf, np.inf
+    if not s.is_kind("BI").any():
+        raise ValueError(f"{s.name} runs forward only, so it has no steady state of forwards and backwards")
+    for a, b in s.row_slices:
+        forward, backward = s.is_kind("F")[a:b], s.is_kind("BI")[a:b]
+        first = max(first, t.start[a:b][backward].min())
+        after = t.end[a:b][backward & (t.start[a:b] >= t.start[a:b][forward].max())]
+        last = min(last, after.min())
+    if not first < last:
+        raise ValueError(
+            f"{s.name} has no steady state here: a device runs out of forwards before all go backward; "
+            f"give it more micro-batches than {s.num_microbatches}"
+        )
+    return float(first), float(last)
 
 
 def peak_in_flight(t: Timeline) -> np.ndarray:

@@ -24,7 +24,7 @@ from pplab import (
     simulate,
     utilization,
 )
-from pplab.metrics import held_microbatches
+from pplab.metrics import held_microbatches, steady_window
 from pplab.schedules import forward_only, zb_h1, zb_h2
 
 # ── Makespan, busy time, shares ───────────────────────────────────────────────────────────────────────────────────
@@ -264,3 +264,69 @@ def test_messages_are_counted_one_by_one(case):
 def test_messages_sent_needs_a_schedule():
     with pytest.raises(TypeError, match="is not a schedule"):
         pplab.messages_sent([["0F0"]])
+
+
+# ── A window ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("d", "m"), [(1, 1), (1, 5), (2, 2), (4, 4), (4, 8), (8, 40)])
+@pytest.mark.parametrize(("f", "b"), [(1, 2), (1, 1), (3, 1)])
+@pytest.mark.parametrize("name", ["pipedream", "1f1b"])
+def test_the_steady_state_has_no_bubble(d, m, f, b, name):
+    """All go backward from D·F + (D − 1)·B on; device 0 has a forward to alternate with until M·(F + B).
+
+    The bubble of the whole, (D − 1)/(M + D − 1), lies before and after.
+    """
+    t = simulate(pplab.SCHEDULES[name](d, m), Costs(forward=f, backward=b))
+    window = steady_window(t)
+    assert window == (d * f + (d - 1) * b, m * (f + b))
+    assert bubble_fraction(t, window=window) == 0 and utilization(t, window=window) == 1
+    assert bubble_fraction(t) == pytest.approx((d - 1) / (m + d - 1))
+
+
+@given(priced(devices=(1, 4)), st.floats(0, 1), st.floats(0, 1))
+@examples(60)
+def test_a_window_counts_each_device_moment_by_moment(case, a, b):
+    """Against a sum over the pieces between all starts and ends: a device is busy in a piece, or it is not."""
+    drawn_case, prices = case
+    t = simulate(drawn_case.build(), Costs(**prices._asdict()))
+    first, last = sorted(t.start.min() + share * makespan(t) for share in (a, b))
+    if not t.start.min() <= first < last <= t.end.max():
+        return
+    cuts = np.unique(np.clip(np.r_[t.start, t.end, first, last], first, last))
+    middles, busy = (cuts[1:] + cuts[:-1]) / 2, 0.0
+    for device in range(t.schedule.num_devices):
+        mine = t.device == device
+        inside = (t.start[mine, None] <= middles) & (middles <= t.end[mine, None])
+        busy += np.diff(cuts)[inside.any(axis=0)].sum()
+    share = busy / (t.schedule.num_devices * (last - first))
+    assert utilization(t, window=(first, last)) == pytest.approx(share, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("window", "says"),
+    [
+        ((3, 3), r"window is \(3, 3\): give a start and a later end within the timeline's 0 to 15"),
+        ((5, 3), "give a start and a later end"),
+        ((-1, 3), "within the timeline's 0 to 15"),
+        ((1, 16), "within the timeline's 0 to 15"),
+        ((1, float("nan")), "give a start and a later end"),
+        (7, "window is 7: give two times, such as pplab.metrics.steady_window"),
+        ((1, 2, 3), "give two times"),
+        (("a", "b"), "give two times"),
+    ],
+)
+def test_a_window_that_is_none_is_refused(window, says):
+    with pytest.raises(ValueError, match=says):
+        bubble_fraction(simulate(pplab.one_f_one_b(2, 4)), window=window)
+
+
+def test_a_window_needs_a_timeline_with_a_steady_state():
+    with pytest.raises(ValueError, match="a window and over='span' are two ways"):
+        utilization(simulate(pplab.one_f_one_b(2, 4)), "span", (1, 2))
+    with pytest.raises(ValueError, match=r"1f1b has no steady state here: .* give it more micro-batches than 3"):
+        steady_window(simulate(pplab.one_f_one_b(4, 3)))
+    with pytest.raises(ValueError, match="gpipe has no steady state here"):
+        steady_window(simulate(pplab.gpipe(4, 8)))
+    with pytest.raises(ValueError, match="runs forward only"):
+        steady_window(simulate(pplab.SCHEDULES["forward-only"](4, 8)))

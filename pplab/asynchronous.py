@@ -1,0 +1,222 @@
+"""Training without a flush: each stage updates its weights as gradients arrive, and which version a pass then meets.
+
+A stage's version is the number of updates that it has made. Under 1F1B, micro-batch m goes forward on stage k before
+the last D − 1 − k backwards are back, so with an update after each backward it meets version m − (D − 1 − k): the
+first stage has the oldest weights, the last one none that are old. By the time that it comes back, the stage is
+D − 1 − k updates further. MODES says what is done about that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pplab.costs import Costs
+from pplab.machine import Machine, check_data, check_split, order_of
+from pplab.presets import check_number, check_whole
+from pplab.schedule import Schedule
+from pplab.schedules import SCHEDULES
+from pplab.schedules._sizes import check_sizes
+from pplab.simulate import simulate
+from pplab.stage import ACTIVATIONS, MLP, Layer
+from pplab.timeline import Timeline
+
+# Each mode, and which version a micro-batch's passes use.
+MODES = {
+    "synchronous": "the only one: the pipeline is flushed before each update (1F1B)",
+    "stashed": "forward the newest of the stage, backward the same again, kept until then (PipeDream)",
+    "unstashed": "forward the newest of the stage, backward the newest again, which is another one by then",
+    "vertical": "on every stage the one that the first stage had when the micro-batch entered (vertical sync)",
+    "2bw": "the last but one; an update comes once in so many micro-batches, and averages them (PipeDream-2BW)",
+}
+_ONE_AT_A_TIME = ("stashed", "unstashed", "vertical")
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What came of a training run: D stages, N micro-batches, U updates of each stage. Arrays are read-only.
+
+    losses (U + 1,) : mean squared error over the whole batch, of the weights after 0, 1, … U updates on every stage;
+        inf where they have outgrown floating-point numbers.
+    times (U + 1,) : when stage 0, the last to do so, had made that update, in the unit of the costs.
+    microbatches (U + 1,) : how many micro-batches those updates are made of.
+    versions (D, N) : the version that each micro-batch met on its way forward.
+    staleness (D, U) : how many updates the stage had made since, when it made the one with that micro-batch in it.
+    versions_held (D,) : the most versions that each stage kept at once, the newest included.
+    weights : after the last update, one array a layer. timeline : the simulated times of all passes.
+    """
+
+    mode: str
+    timeline: Timeline
+    losses: np.ndarray
+    times: np.ndarray
+    microbatches: np.ndarray
+    versions: np.ndarray
+    staleness: np.ndarray
+    versions_held: np.ndarray
+    weights: tuple[np.ndarray, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("losses", "times", "microbatches", "versions", "staleness", "versions_held"):
+            getattr(self, name).flags.writeable = False
+        for array in self.weights:
+            array.flags.writeable = False
+
+    def __repr__(self) -> str:
+        first, last = self.losses[[0, -1]]
+        return f"<Training, {self.mode}: {len(self.losses) - 1} updates, loss {first:.4g} → {last:.4g}>"
+
+
+def train(
+    model: MLP,
+    batch: Any,
+    targets: Any,
+    mode: str = "synchronous",
+    *,
+    learning_rate: float,
+    num_devices: int,
+    num_microbatches: int,
+    passes: int = 1,
+    per_update: int | None = None,
+    costs: Costs | None = None,
+) -> Training:
+    """Train a model on arrays by gradient descent, one stage a device, in one of MODES, and time it with costs.
+
+    The batch is cut into equal micro-batches, which run through the pipeline ``passes`` times; the loss is the mean
+    squared error. An update takes learning_rate times the mean gradient of ``per_update`` micro-batches: all of them
+    unless given, where "synchronous" flushes for it; also for "2bw", which needs D or more of them; 1 in other modes.
+    Under "2bw" micro-batch n, from 0, uses version max(⌊n / per_update⌋ − 1, 0). An update takes no time.
+
+    Raises ValueError for an unknown mode, sizes that do not fit, numbers that are not finite; TypeError for no model.
+    Narayanan et al. 2019, PipeDream (SOSP), section 3.3; 2021, PipeDream-2BW (arXiv 2006.09503), section 3.1.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode is {mode!r:.40}: choose one of {', '.join(MODES)}")
+    check_number("learning_rate", learning_rate, positive=True)
+    check_sizes(num_devices=num_devices, num_microbatches=num_microbatches)
+    check_whole(passes=passes)
+    per_update = _check_per_update(mode, num_devices, num_microbatches, per_update)
+    x, y = check_data(model, batch, targets)
+    check_split(len(x), num_microbatches, unequal=False)
+    s = _schedule(mode, num_devices, num_microbatches * passes, per_update)
+    t = simulate(s, costs)
+    trainer = _Trainer(s, model, x, y, mode, learning_rate, num_microbatches, per_update)
+    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is an answer, too
+        for i in order_of(s, s):
+            trainer.step(i)
+    ends = np.sort(t.end[(t.device == 0) & s.is_kind("B")])
+    return Training(
+        mode,
+        t,
+        np.nan_to_num(trainer.losses, nan=np.inf),
+        np.r_[t.start.min(), ends[per_update - 1 :: per_update]],
+        per_update * np.arange(len(trainer.losses)),
+        trainer.versions,
+        np.array(trainer.staleness),
+        np.array(trainer.most_kept),
+        tuple(layer.weights for k in range(num_devices) for layer in trainer.kept[k][trainer.newest[k]]),
+    )
+
+
+class _Trainer(Machine):
+    """The machine that also updates: ``kept[stage][version]``, and ``newest[stage]``, the version it is at."""
+
+    def __init__(
+        self, s: Schedule, model: MLP, x: np.ndarray, y: np.ndarray, mode: str, rate: float, parts: int, per_update: int
+    ) -> None:
+        xs, ys = (np.split(array, parts) * (s.num_microbatches // parts) for array in (x, y))
+        cut = model.cut(s.num_stages)
+        super().__init__(s, cut, xs, ys, [1 / per_update] * s.num_microbatches)
+        self.data, self.mode, self.rate, self.per_update = (x, y), mode, rate, per_update
+        self.versions = _versions(s, mode, per_update)
+        self.kept = [{0: layers} for layers in cut]
+        self.newest, self.most_kept = [0] * len(cut), [1] * len(cut)
+        self.staleness: list[list[int]] = [[] for _ in cut]
+        self.made: dict[int, list[Layer]] = {}
+        self.losses = [_loss(model.cut(1)[0], x, y)]
+
+    def step(self, i: int) -> None:
+        """Run op i with the version that is its due; after a backward, update if it is time, and forget the rest."""
+        k, kind, m = self.schedule.op(i)
+        stage = self.stages[k, k]
+        again = kind == "B" and self.mode == "unstashed"
+        stage.layers = self.kept[k][self.newest[k] if again else int(self.versions[k, m])]
+        super().step(i)
+        if kind == "B" and (m + 1) % self.per_update == 0:
+            self.staleness[k].append(self.newest[k] - int(self.versions[k, m]))
+            self._update(k)
+            due = () if self.mode == "unstashed" else self.versions[k, m + 1 :]
+            self.kept[k] = {v: layers for v, layers in self.kept[k].items() if v == self.newest[k] or v in due}
+            self.most_kept[k] = max(self.most_kept[k], len(self.kept[k]))
+
+    def _update(self, k: int) -> None:
+        """The next version of a stage; once the first stage has it, all have, and the loss can be told."""
+        stage, old = self.stages[k, k], self.kept[k][self.newest[k]]
+        new = [Layer(w - self.rate * g, name) for (w, name), g in zip(old, stage.gradients, strict=True)]
+        stage.gradients = [np.zeros_like(layer.weights) for layer in new]
+        self.newest[k] += 1
+        self.kept[k][self.newest[k]] = new
+        whole = self.made[self.newest[k]] = new + self.made.pop(self.newest[k], [])
+        if k == 0:
+            self.losses.append(_loss(whole, *self.data))
+            del self.made[self.newest[k]]
+
+
+def _loss(layers: list[Layer], x: np.ndarray, y: np.ndarray) -> float:
+    """Mean squared error of the whole batch."""
+    for layer in layers:
+        x = ACTIVATIONS[layer.activation][0](x @ layer.weights)
+    return float(np.mean((x - y) ** 2))
+
+
+def _versions(s: Schedule, mode: str, per_update: int) -> np.ndarray:
+    """The version that each micro-batch uses going forward, (num_stages, num_microbatches)."""
+    out = np.empty((s.num_stages, s.num_microbatches), int)
+    if mode == "2bw":
+        out[:] = np.maximum(np.arange(s.num_microbatches) // per_update - 1, 0)
+        return out
+    for k, (a, b) in enumerate(s.row_slices):
+        updates, forward = np.cumsum(s.is_kind("B")[a:b]) // per_update, s.is_kind("F")[a:b]
+        out[k, s.microbatch[a:b][forward]] = updates[forward]
+    if mode == "vertical":
+        out[:] = out[0]
+    return out
+
+
+def _schedule(mode: str, num_devices: int, num_microbatches: int, per_update: int) -> Schedule:
+    """One pipeline without an end; or, where it is flushed, step after step of 1F1B in one schedule."""
+    if mode != "synchronous":
+        return SCHEDULES["pipedream"](num_devices, num_microbatches)
+    step = SCHEDULES["1f1b"](num_devices, per_update)
+    count = num_microbatches // per_update
+    passes = (np.concatenate([np.tile(c[a:b], count) for a, b in step.row_slices]) for c in (step.device, step.kind))
+    device, kind = passes
+    later = np.repeat(np.arange(count) * per_update, 2 * per_update)
+    microbatch = np.concatenate([np.tile(step.microbatch[a:b], count) + later for a, b in step.row_slices])
+    return Schedule.from_columns(device, device, kind, microbatch, name="1f1b, flushed")
+
+
+def _check_per_update(mode: str, num_devices: int, num_microbatches: int, per_update: int | None) -> int:
+    """How many micro-batches an update averages: the mode's own number unless given."""
+    if per_update is None:
+        per_update = 1 if mode in _ONE_AT_A_TIME else num_microbatches
+    check_whole(per_update=per_update)
+    if mode in _ONE_AT_A_TIME and per_update != 1:
+        raise ValueError(
+            f"per_update is {per_update}, but {mode} updates after every backward: leave it out, or choose 2bw"
+        )
+    if num_microbatches % per_update:
+        whole = [n for n in range(1, num_microbatches + 1) if num_microbatches % n == 0]
+        near = [*[n for n in whole if n < per_update][-1:], *[n for n in whole if n > per_update][:1]]
+        raise ValueError(
+            f"{num_microbatches} micro-batches do not make whole updates of per_update = {per_update}: the nearest "
+            f"that do have {' and '.join(map(str, near))}"
+        )
+    if mode == "2bw" and per_update < num_devices:
+        raise ValueError(
+            f"per_update is {per_update}, but 2bw needs {num_devices} micro-batches an update or more, one a device: "
+            f"with fewer, two versions are not enough; give per_update={num_devices} or more, and as many micro-batches"
+        )
+    return int(per_update)
