@@ -167,8 +167,8 @@ def test_chunks_share_a_devices_work_and_each_picture_has_its_numbers():
     e = explore("1f1b", "interleaved-1f1b", num_devices=4, num_microbatches=8)
     assert makespan(e.timelines[0]) == 33
     assert makespan(e.timelines[1]) == 24 + 3 * 3 / 2
-    assert "bubble 27.3% · at most 4 micro-batches in flight · 48 messages" in e.pictures[0].value
-    assert "bubble 15.8% · at most 5.5 micro-batches in flight · 112 messages" in e.pictures[1].value
+    assert ">bubble 27.3% · at most 4 micro-batches in flight · 48 messages" in e.pictures[0].value
+    assert ">V = 2 · bubble 15.8% · at most 5.5 micro-batches in flight · 112 messages" in e.pictures[1].value
     assert [row["bubble, formula"] for row in rows(e)] == ["27.3%", "15.8%"]
     assert rows(e)[1][HELD] == "5.5, 4.5, 3.5, 2.5"
     e.chunks.value = 4
@@ -187,6 +187,21 @@ def test_four_controls_at_first_sight_and_the_rest_under_more(names, third, more
     first, rest = at_first_sight(explore(*names))
     assert first == ["devices D", "micro-batches M", third, "hop : forward"]
     assert rest == more
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "chunks"),
+    [
+        (("interleaved-1f1b",), None, 2),
+        (("zb-h1",), None, 1),
+        (("zb-h1", "interleaved-1f1b"), None, 2),
+        (("zb-h1",), 3, 3),
+    ],
+)
+def test_v_begins_as_the_schedules_have_it_or_as_told(names, given, chunks):
+    e = explore(*names, num_chunks=given)
+    assert e.chunks.value == chunks
+    assert [t.schedule.num_stages for t in e.timelines] == [4 * chunks] * len(names)
 
 
 def test_recompute_is_at_hand_where_it_is_asked_for():

@@ -27,12 +27,13 @@ _MOST_DEVICES = 16
 class Explorer(w.VBox):
     """Sliders for D, M, V or backward : forward, and the hop; below, timelines on one time axis, and their numbers.
 
-    V is there where a schedule shown leaves it free. What is rarer stands under "more". Set ``devices.value``,
-    ``microbatches.value``, ``chunks.value``, ``ratio.value``, ``hop.value``, ``blocking.value``, ``recompute.value`` or
-    ``weight_share.value`` (of a backward that is split in I and W) to move a control from code; ``timelines`` holds
-    what is shown, in forward passes of a device, without the schedules that refuse the sizes: their reasons stand in
-    place of their pictures. ``over="span"`` gives the bubble over the longest span too, as the table does by itself
-    where the two differ. Raises ValueError for an unknown schedule and for sizes that the controls do not reach.
+    V is there where a schedule shown leaves it free; it begins as theirs unless ``num_chunks`` is given. What is rarer
+    stands under "more". Set ``devices.value``, ``microbatches.value``, ``chunks.value``, ``ratio.value``,
+    ``hop.value``, ``blocking.value``, ``recompute.value`` or ``weight_share.value`` (of a backward that is split in I
+    and W) to move a control from code; ``timelines`` holds what is shown, in forward passes of a device, without the
+    schedules that refuse the sizes: their reasons stand in place of their pictures. ``over="span"`` gives the bubble
+    over the longest span too, as the table does by itself where the two differ. Raises ValueError for an unknown
+    schedule and for sizes that the controls do not reach.
     """
 
     def __init__(
@@ -40,22 +41,19 @@ class Explorer(w.VBox):
         *schedules: str,
         num_devices: int = 4,
         num_microbatches: int = 8,
-        num_chunks: int = 2,
+        num_chunks: int | None = None,
         ratio: float = 2.0,
         hop: float = 0.0,
         recompute: bool | None = None,
         over: str = "makespan",
     ) -> None:
-        unknown = [name for name in schedules if name not in SCHEDULES]
-        if unknown or not schedules:
-            raise ValueError(f"explore needs schedules out of {', '.join(SCHEDULES)}; not {unknown or 'none'}")
-        if over not in ("makespan", "span"):
-            raise ValueError(f"over is {over!r:.40}: choose 'makespan' or 'span'")
+        _check_names(schedules, over)
         self.schedules, self.over = schedules, over
         rows: dict[str, w.Widget] = {}
         rows["devices"], self.devices = number("devices D", num_devices, 1, _MOST_DEVICES)
         rows["microbatches"], self.microbatches = number("micro-batches M", num_microbatches, 1, 128)
-        rows["chunks"], self.chunks = number("chunks V", num_chunks, 1, 8)
+        chunks = usual_chunks(schedules) if num_chunks is None else num_chunks
+        rows["chunks"], self.chunks = number("chunks V", chunks, 1, 8)
         rows["ratio"], self.ratio = number("backward : forward", float(ratio), 0.5, 4.0, 0.5)
         rows["hop"], self.hop = number("hop : forward", float(hop), 0.0, 2.0, 0.05)
         rows["share"], self.weight_share = number("weight share of backward", 0.5, 0.0, 1.0, 0.05)
@@ -96,6 +94,14 @@ class Explorer(w.VBox):
         return f"[explorer of {', '.join(self.schedules)}: run this cell to move its sliders]"
 
 
+def _check_names(schedules: tuple[str, ...], over: str) -> None:
+    unknown = [name for name in schedules if name not in SCHEDULES]
+    if unknown or not schedules:
+        raise ValueError(f"explore needs schedules out of {', '.join(SCHEDULES)}; not {unknown or 'none'}")
+    if over not in ("makespan", "span"):
+        raise ValueError(f"over is {over!r:.40}: choose 'makespan' or 'span'")
+
+
 def _first_and_more(rows: dict[str, w.Widget], schedules: tuple[str, ...], recompute: bool) -> list[w.Widget]:
     """Four controls at first sight, and the others that change something in a box that a button opens.
 
@@ -117,6 +123,12 @@ def leaves_chunks_free(name: str) -> bool:
     return len([s for s in map(lambda v: _small(name, v), range(1, 5)) if s]) > 1
 
 
+def usual_chunks(schedules: tuple[str, ...]) -> int:
+    """The most chunks a device that the schedules which leave V free take unless told."""
+    small = [_small(name, None) for name in schedules if leaves_chunks_free(name)]
+    return max((s.num_stages // s.num_devices for s in small if s is not None), default=1)
+
+
 @lru_cache
 def splits_backward(name: str) -> bool:
     """Whether a schedule runs W apart from I."""
@@ -133,9 +145,13 @@ def _small(name: str, num_chunks: int | None) -> Schedule | None:
 
 
 def caption(t: Timeline) -> str:
-    """The three numbers to compare, under a picture."""
+    """The three numbers to compare, under a picture, after V where it is not 1."""
     held, sent = held_microbatches(t).max(), messages_sent(t.schedule).sum()
-    text = f"bubble {bubble_fraction(t):.1%} · at most {held:.4g} micro-batches in flight · {sent} messages"
+    chunks = t.schedule.num_stages // t.schedule.num_devices
+    text = (
+        f"V = {chunks} · " * (chunks > 1)
+        + f"bubble {bubble_fraction(t):.1%} · at most {held:.4g} micro-batches in flight · {sent} messages"
+    )
     return f'<p style="margin:0 0 10px 74px;line-height:1.2">{escape(text)}</p>'
 
 
