@@ -13,6 +13,7 @@ from typing import Any
 from pplab import svg
 from pplab.costs import Costs
 from pplab.environment import check_environment
+from pplab.frontier import frontier
 from pplab.idle import critical_path, idle_by_reason, idle_gaps
 from pplab.io import read_json, read_torch_csv, write_chrome_trace, write_json, write_torch_csv
 from pplab.metrics import (
@@ -52,6 +53,7 @@ __all__ = [
     "draw_timeline",
     "eager_1f1b",
     "estimate_memory",
+    "frontier",
     "gpipe",
     "idle_by_reason",
     "idle_gaps",
@@ -78,6 +80,7 @@ __all__ = [
 
 # Imported when first asked for: drawing needs Matplotlib, and no reader needs all the modules.
 _LATER = {
+    "draw_frontier": "frontier_figure",
     "draw_grid": "draw",
     "draw_in_flight": "draw",
     "draw_memory": "memory_figures",
