@@ -92,8 +92,7 @@ def train(
     Raises ValueError for an unknown mode, sizes that do not fit, numbers that are not finite; TypeError for no model.
     Narayanan et al. 2019, PipeDream (SOSP), section 3.3; 2021, PipeDream-2BW (arXiv 2006.09503), section 3.1.
     """
-    if mode not in MODES:
-        raise ValueError(f"mode is {mode!r:.40}: choose one of {', '.join(MODES)}")
+    check_mode(mode)
     check_number("learning_rate", learning_rate, positive=True)
     check_sizes(num_devices=num_devices, num_microbatches=num_microbatches)
     check_whole(passes=passes)
@@ -118,6 +117,12 @@ def train(
         np.array(trainer.most_kept),
         tuple(layer.weights for k in range(num_devices) for layer in trainer.kept[k][trainer.newest[k]]),
     )
+
+
+def check_mode(mode: object) -> None:
+    """Raise ValueError, which lists the modes, for what is none."""
+    if not isinstance(mode, str) or mode not in MODES:
+        raise ValueError(f"mode is {mode!r:.40}: choose one of {', '.join(MODES)}")
 
 
 class _Trainer(Machine):

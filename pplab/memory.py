@@ -21,6 +21,7 @@ from pplab.activations import (
     recompute_flops,
     weight_pass_bytes,
 )
+from pplab.asynchronous import check_mode
 from pplab.held import changes_of_ops, held_changes, peaks
 from pplab.model import TransformerModel
 from pplab.parameter_bytes import (
@@ -49,7 +50,7 @@ __all__ = [
     "recompute_flops",
     "weight_pass_bytes",
 ]
-PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "temporary")  # they add up to the total
+PARTS = ("weights", "gradients", "optimizer", "versions", "activations", "logits", "temporary")  # in all, the total
 
 
 class Trace(NamedTuple):
@@ -62,15 +63,16 @@ class Trace(NamedTuple):
 
     @property
     def total(self) -> np.ndarray:
-        """All parts together, (n,), in bytes; weights, gradients and optimizer state come on top and do not change."""
+        """All parts together, (n,), in bytes; ``states`` come on top and do not change."""
         return self.activations + self.logits + self.temporary
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryEstimate:
-    """Bytes on each device, one array (num_devices,) a part; the six of PARTS add up to ``total``.
+    """Bytes on each device, one array (num_devices,) a part; the seven of PARTS add up to ``total``.
 
     weights, gradients, optimizer : of all parameters on the device, two copies of a stage that stands on two devices.
+    versions : older weights that a pipeline without a flush keeps for micro-batches in flight; 0 where there is one.
     activations, logits, temporary : at the moment when the device holds most. ``logits`` has what the head keeps:
         logits, its input and that of the final norm. ``temporary``: activations recomputed in the pass under way.
     embedding : how much of weights, gradients and optimizer belongs to the embedding and the head; not added again.
@@ -84,6 +86,7 @@ class MemoryEstimate:
     weights: np.ndarray
     gradients: np.ndarray
     optimizer: np.ndarray
+    versions: np.ndarray
     activations: np.ndarray
     logits: np.ndarray
     temporary: np.ndarray
@@ -113,8 +116,8 @@ class MemoryEstimate:
 
     @property
     def states(self) -> np.ndarray:
-        """Weights, gradients and optimizer state together, (num_devices,)."""
-        return self.weights + self.gradients + self.optimizer
+        """Weights, gradients, optimizer state and older versions of the weights together, (num_devices,)."""
+        return self.weights + self.gradients + self.optimizer + self.versions
 
     @property
     def total(self) -> np.ndarray:
@@ -144,7 +147,7 @@ class MemoryEstimate:
         return Trace(times[order], *(np.cumsum(change[order], axis=0).T / self.divisor))
 
     def __str__(self) -> str:
-        names = [*PARTS, "total"]
+        names = [name for name in (*PARTS, "total") if name != "versions" or self.versions.any()]
         rows = zip(*(getattr(self, name) / 1e9 for name in names), strict=True)
         lines = [f"{d:>6}" + "".join(f"{value:>12.4g}" for value in row) for d, row in enumerate(rows)]
         return "\n".join(["device" + "".join(f"{name:>12}" for name in names) + "  GB", *lines])
@@ -167,6 +170,7 @@ def estimate_memory(
     dropout: bool = True,
     input_frees: bool = False,
     sizes: Sequence[int] | Partition | None = None,
+    mode: str | None = None,
 ) -> MemoryEstimate:
     """Bytes on each device of a pipeline that trains a model by a schedule; a Timeline adds when they are held.
 
@@ -182,14 +186,18 @@ def estimate_memory(
     input_frees : I frees what W has no use for, which leaves 32sbh a block; otherwise it frees nothing.
     sizes : layers of each stage, embedding and head included, or a Partition; as many blocks in each, the embedding
         in the first and the head in the last, unless given. A tied head away from the embedding keeps a copy of it.
+    mode : how "pipedream" goes without a flush, as in ``pplab.numeric.train``. "stashed", unless given: device k keeps
+        D − k versions of its weights, D − k − 1 beside the newest; "vertical": D on each; "2bw": two on each.
 
     Raises
     ------
-    ValueError : sizes that are not positive, do not divide, or do not add up to the layers; an unknown convention or
-        recompute (the known are listed); a mixture of experts; a schedule without backwards.
+    ValueError : sizes that are not positive, do not divide, or do not add up to the layers; an unknown convention,
+        recompute or mode (the known are listed); a mixture of experts; a schedule without backwards; a mode that keeps
+        versions, for a schedule with a flush.
     TypeError : no Schedule or Timeline, no TransformerModel, a switch that is neither True nor False.
 
-    Korthikanti et al. 2022 (arXiv 2205.05198), section 4.3 for embedding and head.
+    Korthikanti et al. 2022 (arXiv 2205.05198), section 4.3 for embedding and head; Narayanan et al. 2019, PipeDream,
+    section 3.3, and 2021, PipeDream-2BW (arXiv 2006.09503), section 3.1, for versions of weights.
     """
     s = _check_schedule(schedule)
     if not isinstance(model, TransformerModel):
@@ -209,8 +217,30 @@ def estimate_memory(
     changes = np.rint(held * t)
     all_, ends = device_parameters(model, s, sizes) / t
     states = (all_ * each.weights, all_ * each.gradients, all_ * each.optimizer)
+    versions = states[0] * _older_versions(s, mode)
     activations, logits, temporary = peaks(s, changes) / t
-    return MemoryEstimate(schedule, *states, activations, logits, temporary, ends * each.total, changes, t)
+    return MemoryEstimate(schedule, *states, versions, activations, logits, temporary, ends * each.total, changes, t)
+
+
+def _older_versions(s: Schedule, mode: str | None) -> np.ndarray:
+    """How many versions of its weights each device keeps beside the newest, (num_devices,)."""
+    if mode is None:
+        mode = "stashed" if s.name == "pipedream" else "synchronous"
+    check_mode(mode)
+    devices, most = np.arange(s.num_devices), min(s.num_devices, s.num_microbatches)
+    if mode in ("synchronous", "unstashed"):
+        return 0 * devices
+    if s.name != "pipedream":
+        raise ValueError(
+            f"mode is {mode!r}, but {s.name} has a flush and one version of its weights: leave the mode out, or take "
+            "the schedule pplab.SCHEDULES['pipedream']"
+        )
+    kept = {
+        "stashed": np.minimum(most, s.num_devices - devices),
+        "vertical": most + 0 * devices,
+        "2bw": 2 + 0 * devices,
+    }
+    return kept[mode] - 1
 
 
 def _check_schedule(schedule: Schedule | Timeline) -> Schedule:

@@ -27,7 +27,7 @@ def memory_bars(
     look: str = "auto",
     title: str | None = None,
 ) -> str:
-    """What each device holds at its fullest moment, as SVG text: a bar a device, in the six parts of ``PARTS``.
+    """What each device holds at its fullest moment, as SVG text: a bar a device, in the parts of ``PARTS``.
 
     accelerator : one, or its name in ``ACCELERATORS``; a line shows where its memory ends, and totals beyond are
     marked. ``until``: where the axis ends, in bytes, so that pictures share one axis; the fullest device's total or

@@ -21,6 +21,7 @@ LOOKS: dict[str, Look] = {
     "gradients": Look("#8fc1ea", "#062338", "lines", "gradients of the blocks"),
     "optimizer": Look("#4a7d74", "#ffffff", "dots", "optimizer state of the blocks"),
     "embedding": Look("#b9d9b0", "#12290b", "dots", "embedding and head, all three"),
+    "versions": Look("#8b6bb1", "#ffffff", "cross", "older versions of weights"),
     "activations": Look("#f2a531", "#1f1300", "", "activations"),
     "logits": Look("#fbe9a6", "#1f1300", "cross", "logits"),
     "temporary": Look("#c4553b", "#ffffff", "lines", "recomputed activations"),
@@ -34,20 +35,21 @@ _TALL = 0.84  # of a lane, what the largest number fills
 
 def parts_of(estimate: MemoryEstimate) -> dict[str, np.ndarray]:
     """The parts of a bar, (num_devices,) bytes each, with the embedding's and head's taken out of the first three."""
-    blocks = 1 - estimate.embedding / np.maximum(estimate.states, 1e-300)
+    blocks = 1 - estimate.embedding / np.maximum(estimate.states - estimate.versions, 1e-300)
     states = {name: getattr(estimate, name) * blocks for name in ("weights", "gradients", "optimizer")}
-    held = {name: getattr(estimate, name) for name in ("embedding", "activations", "logits", "temporary")}
+    held = {name: getattr(estimate, name) for name in ("embedding", "versions", "activations", "logits", "temporary")}
     return {name: np.asarray(part) for name, part in (states | held).items()}
 
 
 def describe_memory(estimate: MemoryEstimate, accelerator: Accelerator | str | None = None) -> str:
     """What the pictures show, in words, for their alt text."""
     full, devices, k = estimate.total / 1e9, estimate.schedule.num_devices, estimate.fullest
+    older = f", {estimate.versions[k] / 1e9:.4g} GB of them older versions," if estimate.versions.any() else ""
     words = (
         f"Memory of {devices} devices under {estimate.schedule.name}: "
         f"{', '.join(f'{size:.4g}' for size in full[:_MOST_TOTALS])}{' …' if devices > _MOST_TOTALS else ''} GB at the "
         f"peak of each in turn; device {k} is fullest, with {estimate.states[k] / 1e9:.4g} GB of weights, gradients "
-        f"and optimizer state and {estimate.activations[k] / 1e9:.4g} GB of activations"
+        f"and optimizer state{older} and {estimate.activations[k] / 1e9:.4g} GB of activations"
     )
     limit = as_accelerator(accelerator)
     over = 0 if limit is None else np.count_nonzero(estimate.total > limit.memory_bytes)

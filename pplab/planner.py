@@ -137,16 +137,17 @@ def memory_parts(model: TransformerModel, layout: Layout, conditions: Conditions
     table = memory_of_one(model, replace(layout, data=1, micro_batch_size=1, num_microbatches=count), plain).copy()
     if conditions.sharded_optimizer:
         table[PARTS.index("optimizer")] /= layout.data
-    table[3:] *= layout.micro_batch_size
+    held = PARTS.index("activations")  # from here on, what passes hold
+    table[held:] *= layout.micro_batch_size
     if layout.schedule == "gpipe":  # holds all of them
-        table[3:5] *= layout.num_microbatches
+        table[held : held + 2] *= layout.num_microbatches
     fullest = int(np.argmax(table.sum(axis=0)))
     return dict(zip(PARTS, table[:, fullest].tolist(), strict=True))
 
 
 @lru_cache(maxsize=4096)
 def memory_of_one(model: TransformerModel, layout: Layout, conditions: Conditions) -> np.ndarray:
-    """Bytes by part and device, (6, num_devices), of one sequence a micro-batch."""
+    """Bytes by part and device, (len(PARTS), num_devices), of one sequence a micro-batch."""
     schedule = build(layout.schedule, layout.pipeline, layout.num_microbatches, layout.num_chunks)
     estimate = estimate_memory(
         model, schedule, micro_batch_size=1, seq_len=conditions.seq_len, convention=conditions.convention,

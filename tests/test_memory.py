@@ -16,6 +16,7 @@ import pplab
 from pplab import Costs, Schedule, in_flight, peak_in_flight, read_torch_csv, simulate
 from pplab.memory import (
     CONVENTIONS,
+    PARTS,
     BytesPerParameter,
     MemoryEstimate,
     bytes_per_parameter,
@@ -339,6 +340,46 @@ def test_e24_weights_fall_and_the_first_stage_keeps_all_layers_worth(devices):
     assert blocks.tolist() == [96 * GPT3.block_parameters / devices] * devices
 
 
+@pytest.mark.parametrize(("devices", "microbatches"), [(1, 4), (2, 2), (4, 8), (8, 3), (8, 32)])
+@pytest.mark.parametrize(("mode", "kept"), [
+    (None, lambda d, m, k: min(m, d - k)), ("stashed", lambda d, m, k: min(m, d - k)),
+    ("vertical", lambda d, m, k: min(m, d)), ("2bw", lambda d, m, k: 2),
+    ("unstashed", lambda d, m, k: 1), ("synchronous", lambda d, m, k: 1),
+])  # fmt: skip
+def test_versions_of_the_weights(devices, microbatches, mode, kept):
+    """PipeDream keeps a version a micro-batch in flight, at most D − k; 2BW two; in the bytes of the weights."""
+    found = estimate_memory(GPT3, pplab.SCHEDULES["pipedream"](devices, microbatches), mode=mode)
+    flushed = estimate_memory(GPT3, pplab.one_f_one_b(devices, microbatches))
+    count = np.array([kept(devices, microbatches, k) for k in range(devices)])
+    assert (found.weights + found.versions).tolist() == (count * flushed.weights).tolist()
+    assert (found.total - flushed.total).tolist() == found.versions.tolist()
+    assert all((getattr(found, part) == getattr(flushed, part)).all() for part in PARTS if part != "versions")
+    assert ("versions" in str(found)) == bool(found.versions.any())
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_2bw_with_recomputation_is_its_papers_formula(devices):
+    """2|W|/d + |A_tot|/d + d|A_in| on the first device; 1F1B with a flush |W|/d + |A_tot|/d + d|A_in| (section 3.3)."""
+    schedule = pplab.SCHEDULES["pipedream"](devices, 4 * devices)
+    found = estimate_memory(GPT3, schedule, mode="2bw", recompute="stage", dropout=False)
+    weights, layer = 2 * 96 * GPT3.block_parameters, (32 + 2 / 5 * FIVE_AS_H) * SBH
+    embedding = found.weights[0] - weights / devices
+    assert embedding == 2 * GPT3.layers()[0].parameters
+    assert found.weights[0] + found.versions[0] == 2 * (weights / devices + embedding)
+    assert found.activations[0] == devices * 2 * SBH
+    assert found.temporary[0] + 2 * SBH == 96 * layer / devices
+
+
+def test_a_schedule_with_a_flush_keeps_no_versions():
+    for mode in ("stashed", "vertical", "2bw"):
+        with pytest.raises(ValueError, match=f"mode is '{mode}', but 1f1b has a flush and one version of its weights"):
+            estimate_memory(SMALL, pplab.one_f_one_b(2, 4), mode=mode)
+    for mode in ("stash", ["2bw"]):
+        with pytest.raises(ValueError, match="choose one of synchronous, stashed, unstashed, vertical, 2bw"):
+            estimate_memory(SMALL, pplab.one_f_one_b(2, 4), mode=mode)
+    assert not estimate_memory(SMALL, pplab.one_f_one_b(2, 4), mode="synchronous").versions.any()
+
+
 @pytest.mark.parametrize(("devices", "microbatches"), [(4, 1), (4, 2), (4, 3), (4, 4), (4, 5), (1, 3)])
 @pytest.mark.parametrize("name", ["gpipe", "1f1b"])
 def test_few_micro_batches(name, devices, microbatches):
@@ -563,7 +604,7 @@ def test_more_errors():
 def test_an_estimate_checks_itself(bad):
     ok = np.ones(2)
     with pytest.raises(ValueError, match=r"logits is .*give 2 finite numbers of bytes, one a device"):
-        MemoryEstimate(pplab.gpipe(2, 2), ok, ok, ok, ok, np.array(bad), ok, ok, np.zeros((4, 2, 2, 3), int))
+        MemoryEstimate(pplab.gpipe(2, 2), ok, ok, ok, ok, ok, np.array(bad), ok, ok, np.zeros((4, 2, 2, 3), int))
 
 
 def test_conventions_all_train():

@@ -21,6 +21,7 @@ LARGE = estimate_memory(
     MODELS["GPT-3 175B"], pplab.one_f_one_b(8, 16), micro_batch_size=4, tensor_parallel=8, recompute="selective",
     sequence_parallel=True,
 )  # fmt: skip
+ALL_PARTS = estimate_memory(MODELS["GPT-3 175B"], pplab.SCHEDULES["pipedream"](8, 16), recompute="selective")
 SMALL = estimate_memory(TransformerModel(12, 16, 4, 100, 32), simulate(pplab.one_f_one_b(4, 8)), recompute="full")
 WORDS = {look.word: name for name, look in LOOKS.items()}
 
@@ -41,14 +42,14 @@ def lane(ax, device):
 
 
 def test_bars_stand_on_each_other_and_reach_the_total():
-    found = bars(draw_memory(LARGE))
+    found = bars(draw_memory(ALL_PARTS))
     assert list(found) == list(LOOKS)
     foot = np.zeros(8)
-    for name, part in parts_of(LARGE).items():
+    for name, part in parts_of(ALL_PARTS).items():
         assert [a for a, _ in found[name]] == pytest.approx(foot.tolist())
         foot = foot + part / 1e9
         assert [b for _, b in found[name]] == pytest.approx(foot.tolist())
-    assert foot == pytest.approx(LARGE.total / 1e9)
+    assert foot == pytest.approx(ALL_PARTS.total / 1e9)
 
 
 def test_the_embedding_is_taken_out_of_the_first_three_parts():
@@ -191,3 +192,15 @@ def test_errors(draw):
         draw(SMALL, look="grey")
     with pytest.raises(UnknownPresetError, match=r"no accelerator is called 'A200'; known are: .*H100"):
         draw(SMALL, "A200")
+
+
+def test_older_versions_of_the_weights_are_a_part_of_their_own():
+    estimate = estimate_memory(MODELS["Llama-3 8B"], pplab.SCHEDULES["pipedream"](4, 8))
+    parts = parts_of(estimate)
+    assert (parts["versions"] == estimate.versions).all() and estimate.versions[0] == 3 * estimate.weights[0]
+    assert sum(parts.values()) == pytest.approx(estimate.total)
+    assert parts["weights"] == pytest.approx(np.full(4, 2 * 8 * MODELS["Llama-3 8B"].block_parameters))
+    assert parts["optimizer"] == pytest.approx(6 * parts["weights"])
+    assert "older versions of weights" in [text.get_text() for text in draw_memory(estimate).get_legend().get_texts()]
+    assert f"{estimate.versions[0] / 1e9:.4g} GB of them older versions" in describe_memory(estimate)
+    assert "older" not in describe_memory(LARGE)

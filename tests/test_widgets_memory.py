@@ -24,6 +24,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 LARGE = estimate_memory(
     MODELS["GPT-3 175B"], pplab.gpipe(8, 16), micro_batch_size=4, tensor_parallel=8, recompute="full"
 )  # fmt: skip
+ALL_PARTS = estimate_memory(
+    MODELS["GPT-3 175B"], pplab.SCHEDULES["pipedream"](8, 16), micro_batch_size=4, tensor_parallel=8, recompute="full"
+)  # fmt: skip
 SMALL = estimate_memory(TransformerModel(12, 16, 4, 100, 32), pplab.one_f_one_b(4, 8))
 
 
@@ -238,7 +241,7 @@ def test_the_accelerators_line_stands_at_its_memory_with_its_name():
 
 
 def test_colours_and_patterns_are_those_of_the_figures_and_neighbours_differ():
-    picture = memory_bars(LARGE)
+    picture = memory_bars(ALL_PARTS)
     for part in PARTS:
         drawn = re.findall(rf'<g class="part {part}">(.*?)</g>', picture)
         assert len(drawn) >= 2  # in the legend and in a bar
@@ -249,6 +252,7 @@ def test_colours_and_patterns_are_those_of_the_figures_and_neighbours_differ():
     assert marks == set(re.findall(r'<pattern id="(m\w+)"', picture))
     assert not marks & set(re.findall(r'<pattern id="(m\w+)"', memory_bars(SMALL)))  # two on a page do not mix
     assert ">temporary<" not in memory_bars(SMALL)  # nothing is recomputed, so the legend is without it
+    assert ">versions<" not in memory_bars(LARGE)  # nor where there is a flush
 
 
 @pytest.mark.parametrize("look", ["auto", "light", "dark"])
@@ -284,3 +288,8 @@ def test_bars_refuse_what_cannot_be_drawn():
         memory_bars(LARGE, look="grey")
     with pytest.raises(UnknownPresetError, match="no accelerator is called 'A200'"):
         memory_bars(LARGE, "A200")
+
+
+def test_the_table_says_where_older_versions_count():
+    assert cells(explore_memory("1f1b", "pipedream").numbers.value)[0][2] == "weights, versions, gradients, optimizer (GB)"
+    assert cells(explore_memory("1f1b").numbers.value)[0][2] == "weights, gradients, optimizer (GB)"

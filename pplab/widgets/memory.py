@@ -97,10 +97,11 @@ class MemoryExplorer(w.VBox):
 
 def memory_table(estimates: list[MemoryEstimate], limit: Accelerator) -> str:
     """The fullest device under each schedule: what it holds, in GB of 10⁹ bytes, and whether it fits."""
+    versions = any(e.versions.any() for e in estimates)
     head = (
         "schedule",
         "fullest device",
-        "weights, gradients, optimizer (GB)",
+        "weights, versions, gradients, optimizer (GB)" if versions else "weights, gradients, optimizer (GB)",
         "activations (GB)",
         "logits (GB)",
         "temporary (GB)",
