@@ -91,12 +91,14 @@ _LATER = {
     "review": "reviews",
 }
 _MODULES = (
+    "asynchronous",
     "bars",
     "batching",
     "chapter",
     "draw",
     "exercises",
     "hardware",
+    "loss_curves",
     "memory",
     "memory_figures",
     "model",

@@ -99,7 +99,11 @@ def train(
     per_update = _check_per_update(mode, num_devices, num_microbatches, per_update)
     x, y = check_data(model, batch, targets)
     check_split(len(x), num_microbatches, unequal=False)
-    s = _schedule(mode, num_devices, num_microbatches * passes, per_update)
+    count = num_microbatches * passes
+    if mode == "synchronous":
+        s = flushed(num_devices, per_update, count // per_update)
+    else:
+        s = SCHEDULES["pipedream"](num_devices, count)
     t = simulate(s, costs)
     trainer = _Trainer(s, model, x, y, mode, learning_rate, num_microbatches, per_update)
     with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is an answer, too
@@ -135,7 +139,7 @@ class _Trainer(Machine):
         cut = model.cut(s.num_stages)
         super().__init__(s, cut, xs, ys, [1 / per_update] * s.num_microbatches)
         self.data, self.mode, self.rate, self.per_update = (x, y), mode, rate, per_update
-        self.versions = _versions(s, mode, per_update)
+        self.versions = versions_met(s, mode, per_update)
         self.kept = [{0: layers} for layers in cut]
         self.newest, self.most_kept = [0] * len(cut), [1] * len(cut)
         self.staleness: list[list[int]] = [[] for _ in cut]
@@ -176,8 +180,12 @@ def _loss(layers: list[Layer], x: np.ndarray, y: np.ndarray) -> float:
     return float(np.mean((x - y) ** 2))
 
 
-def _versions(s: Schedule, mode: str, per_update: int) -> np.ndarray:
-    """The version that each micro-batch uses going forward, (num_stages, num_microbatches)."""
+def versions_met(s: Schedule, mode: str = "stashed", per_update: int = 1) -> np.ndarray:
+    """The version of each stage that each micro-batch meets on its way forward, (num_stages, num_microbatches).
+
+    s : of one stage a device, updated after every ``per_update`` backwards. Raises ValueError for an unknown mode.
+    """
+    check_mode(mode)
     out = np.empty((s.num_stages, s.num_microbatches), int)
     if mode == "2bw":
         out[:] = np.maximum(np.arange(s.num_microbatches) // per_update - 1, 0)
@@ -190,17 +198,19 @@ def _versions(s: Schedule, mode: str, per_update: int) -> np.ndarray:
     return out
 
 
-def _schedule(mode: str, num_devices: int, num_microbatches: int, per_update: int) -> Schedule:
-    """One pipeline without an end; or, where it is flushed, step after step of 1F1B in one schedule."""
-    if mode != "synchronous":
-        return SCHEDULES["pipedream"](num_devices, num_microbatches)
-    step = SCHEDULES["1f1b"](num_devices, per_update)
-    count = num_microbatches // per_update
-    passes = (np.concatenate([np.tile(c[a:b], count) for a, b in step.row_slices]) for c in (step.device, step.kind))
-    device, kind = passes
-    later = np.repeat(np.arange(count) * per_update, 2 * per_update)
-    microbatch = np.concatenate([np.tile(step.microbatch[a:b], count) + later for a, b in step.row_slices])
-    return Schedule.from_columns(device, device, kind, microbatch, name="1f1b, flushed")
+def flushed(num_devices: int, num_microbatches: int, num_steps: int) -> Schedule:
+    """Step after step of 1F1B as one schedule, each of so many micro-batches and with a flush behind it.
+
+    Micro-batches are numbered on from step to step. Raises ValueError for sizes below 1.
+    """
+    check_whole(num_steps=num_steps)
+    step = SCHEDULES["1f1b"](num_devices, num_microbatches)
+    device, kind, microbatch = (
+        np.concatenate([np.tile(column[a:b], num_steps) for a, b in step.row_slices])
+        for column in (step.device, step.kind, step.microbatch)
+    )
+    before = np.tile(np.repeat(np.arange(num_steps) * num_microbatches, 2 * num_microbatches), num_devices)
+    return Schedule.from_columns(device, device, kind, microbatch + before, name="1f1b, flushed")
 
 
 def _check_per_update(mode: str, num_devices: int, num_microbatches: int, per_update: int | None) -> int:

@@ -10,6 +10,7 @@ from reference import examples
 
 import pplab
 from pplab import Costs
+from pplab.asynchronous import flushed
 from pplab.numeric import MLP, MODES, full_batch, relative_difference, train
 
 SIZES = [(1, 4), (2, 8), (3, 8), (4, 16), (5, 8)]
@@ -262,3 +263,15 @@ def test_what_makes_no_sense_is_refused(change, says):
 def test_what_is_no_model_is_refused():
     with pytest.raises(TypeError, match="None is not a model"):
         train(None, [[1.0]], [[1.0]], learning_rate=0.1, num_devices=1, num_microbatches=1)
+
+
+@pytest.mark.parametrize(("d", "m", "steps"), [(1, 1, 1), (2, 3, 2), (4, 4, 3), (3, 1, 4)])
+def test_flushed_is_1f1b_again_and_again(d, m, steps):
+    rows = [[], *[[] for _ in range(d - 1)]]
+    for step, (k, row) in product(range(steps), enumerate(pplab.one_f_one_b(d, m).rows)):
+        rows[k] += [(op.stage, op.kind, op.microbatch + step * m) for op in row]
+    s = flushed(d, m, steps)
+    assert s == pplab.Schedule(rows)
+    assert pplab.makespan(pplab.simulate(s)) == steps * 3 * (m + d - 1)
+    with pytest.raises(ValueError, match="num_steps is 0"):
+        flushed(2, 2, 0)

@@ -291,5 +291,6 @@ def test_bars_refuse_what_cannot_be_drawn():
 
 
 def test_the_table_says_where_older_versions_count():
-    assert cells(explore_memory("1f1b", "pipedream").numbers.value)[0][2] == "weights, versions, gradients, optimizer (GB)"
+    shown = explore_memory("1f1b", "pipedream").numbers.value
+    assert cells(shown)[0][2] == "weights, versions, gradients, optimizer (GB)"
     assert cells(explore_memory("1f1b").numbers.value)[0][2] == "weights, gradients, optimizer (GB)"

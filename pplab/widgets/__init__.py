@@ -1,5 +1,6 @@
 """Explorers: controls that call pplab's functions and show what they give; no arithmetic of their own."""
 
+from pplab.widgets.asynchronous import AsynchronousExplorer
 from pplab.widgets.batches import BatchExplorer
 from pplab.widgets.cuts import CutExplorer
 from pplab.widgets.explorer import Explorer
@@ -11,8 +12,10 @@ from pplab.widgets.memory import MemoryExplorer
 explore, explore_batches, explore_cuts, explore_links = Explorer, BatchExplorer, CutExplorer, LinkExplorer
 explore_memory = MemoryExplorer
 explore_layout = LayoutExplorer
+explore_asynchronous = AsynchronousExplorer
 
 __all__ = [
+    "AsynchronousExplorer",
     "BatchExplorer",
     "CutExplorer",
     "Explorer",
@@ -20,6 +23,7 @@ __all__ = [
     "LinkExplorer",
     "MemoryExplorer",
     "explore",
+    "explore_asynchronous",
     "explore_batches",
     "explore_cuts",
     "explore_layout",
