@@ -63,7 +63,7 @@ def frontier(
     shapes: Sequence[Shape] = ((1, "wrap"), (2, "v")),
     *,
     over: str = "span",
-    effort: int = 2000,
+    effort: int = 4000,
 ) -> Frontier:
     """Bubble against memory: of every named schedule that takes these sizes, and of the best found under each limit.
 

@@ -6,6 +6,7 @@ where there are few passes, every order that could be better is tried, so the re
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -18,11 +19,13 @@ from pplab.search_beam import Beam
 from pplab.search_greedy import list_schedule, policies
 from pplab.search_moves import Order, improve
 from pplab.search_node import Row
+from pplab.search_plans import plans
 from pplab.search_problem import I, Problem, W, bound_of
 from pplab.search_starts import named_rows, one_by_one
 from pplab.simulate import simulate
 
 _DESCENTS = 4  # how many of the best starting points are improved
+_NODES = 20_000  # of a beam, in all
 _NARROWEST = 100  # a beam of fewer nodes finds less than the moves do
 
 
@@ -67,7 +70,7 @@ def search(
     activation: Any = None,
     weight_activation: Any = None,
     split: bool = True,
-    effort: int = 2000,
+    effort: int = 4000,
 ) -> Found:
     """The shortest schedule found whose devices each hold no more than a limit; it says how far it is from a bound.
 
@@ -110,19 +113,29 @@ def _search(p: Problem, costs: Costs, num_chunks: int, effort: int) -> Found:
     plain = not (costs.blocking or costs.links)  # else times on the way are a guess, and only the end is exact
     bound = bound_of(p)
     enough = bound * (1 + 1e-9)
-    starts = [Order(p, rows) for rows in named_rows(p, num_chunks)]
-    starts += [Order(p, rows) for policy in policies(p) if (rows := list_schedule(p, policy))]
-    starts = sorted({order.value: order for order in starts}.values(), key=lambda order: order.value)
+    starts = _starts(p, num_chunks, enough if plain else 0.0)
     best = [improve(order, effort // _DESCENTS, enough) for order in starts[:_DESCENTS]]
     found = min((_built(p, o.rows, costs) for o in (best if plain else best + starts)), key=lambda s: s.length)
-    width = 10 * effort // p.num_passes
-    if plain and found.length > enough and width >= _NARROWEST:
+    width = _NODES // p.num_passes
+    if effort and plain and found.length > enough and width >= _NARROWEST:
         shorter, _, exact = Beam(p).search(width, found.length * (1 - 1e-9), lambda node: (node.bound, node.idle))
         found = _built(p, shorter, costs) if shorter else found
         if exact and p.uniform and (p.over == "makespan" or p.fixed_starts):
             bound = found.length
     found.bound = min(bound, found.length)  # the two may differ by a rounding
     return found
+
+
+def _starts(p: Problem, num_chunks: int, enough: float) -> list[Order]:
+    """Orders to improve, the shortest first and each length once; no more of them where one is short enough."""
+    found: dict[tuple[float, float], Order] = {}
+    listed = (list_schedule(p, policy) for policy in (*policies(p), *plans(p)))
+    for rows in chain(named_rows(p, num_chunks), filter(None, listed)):
+        order = Order(p, rows)
+        found.setdefault(order.value, order)
+        if order.value[0] <= enough:
+            break
+    return sorted(found.values(), key=lambda order: order.value)
 
 
 def _built(p: Problem, rows: list[Row], costs: Costs) -> Found:

@@ -21,13 +21,15 @@ class Policy(NamedTuple):
     ``cap``: how many micro-batches each stage may be forward of its own backwards. ``first``: of a forward and a
     backward that are both there, ``"F"``, ``"I"`` or the one whose ``"turn"`` it is. ``slack``: W runs before a pass
     that is still to come if it delays it by no more than this share of itself. ``deep``: of two stages the later one
-    goes forward first.
+    goes forward first. ``plan``: a fixed order of each device's forwards and backwards, (kind, stage), in place of all
+    that.
     """
 
     cap: tuple[float, ...]
     first: str
     slack: float
     deep: bool
+    plan: list[list[tuple[int, int]]] | None = None
 
 
 def policies(p: Problem) -> list[Policy]:
@@ -62,6 +64,10 @@ def list_schedule(p: Problem, policy: Policy) -> list[Row] | None:
 def _choose(p: Problem, node: Node, device: int, policy: Policy, last: int) -> tuple[float, float, int, int]:
     """(start, end, kind, stage) of the pass that a device prefers; it never starts where there is none."""
     n, done = p.num_stages, node.done
+    planned = None
+    if policy.plan:
+        place = sum(done[s] + done[n + s] for s in p.on[device])
+        planned = policy.plan[device][place] if place < len(policy.plan[device]) else None
     first = 1 - last if policy.first == "turn" else F if policy.first == "F" else I
     best = (_NEVER, False, 0, _NEVER, -1, -1)  # start, whether it is not preferred, stage's rank, end, kind, stage
     weight = None
@@ -69,7 +75,7 @@ def _choose(p: Problem, node: Node, device: int, policy: Policy, last: int) -> t
         end, start, kind, s = step
         if kind == W:
             weight = min(weight or step, step)
-        elif kind == I or done[s] - done[n + s] < policy.cap[s]:
+        elif (kind, s) == planned if policy.plan else kind == I or done[s] - done[n + s] < policy.cap[s]:
             best = min(best, (start, kind != first, -s if policy.deep == (kind == F) else s, end, kind, s))
     start, _, _, end, kind, s = best
     if weight and weight[1] < start and weight[0] - start <= policy.slack * (weight[0] - weight[1]):

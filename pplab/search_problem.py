@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 F, I, W = range(3)  # noqa: E741 (torch's letters); B is an I without a W
 
+Table = list[list[list[float]]]  # by kind, stage and micro-batch
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -22,7 +24,7 @@ class Problem:
     """
 
     device: list[int]
-    times: list[list[list[float]]]
+    times: Table
     hop: list[float]
     take: list[float]
     keep: list[float]
@@ -102,7 +104,7 @@ class Problem:
         full = self.split and n * each + self.keep[stage] > limit
         return n, min(self.times[I][stage][0], self.times[W][stage][0]) if full else 0.0
 
-    def ways(self) -> tuple[list[list[list[float]]], list[list[list[float]]]]:
+    def ways(self) -> tuple[Table, Table]:
         """(head, tail) of each pass, lists as ``times``: the least time before it, and after it.
 
         Longest ways through: what a pass needs, the order of micro-batches on a stage, the windows of memory. A tail
@@ -148,7 +150,30 @@ def bound_of(p: Problem) -> float:
     head, tail = p.ways()
     jobs = [[(head[k][s][m], p.times[k][s][m], tail[k][s][m])
              for k in p.kinds for s in stages for m in range(p.num_microbatches)] for stages in p.on]  # fmt: skip
-    return max(map(preemptive, jobs))
+    ramps = [_ramps(p, d, head, tail) for d, row in enumerate(p.on) if len(row) == 1]
+    return max([*map(preemptive, jobs), *ramps])
+
+
+def _ramps(p: Problem, device: int, head: Table, tail: Table) -> float:
+    """What a device of one stage takes if it waits no more than it must, before the first I and after the last F.
+
+    Before the first I it can only run as many Fs as fit. At the start of the last F no more I and W are left than its
+    memory holds micro-batches for, beside the new one: all else comes before. After it, its micro-batch goes its way.
+    """
+    (s,), count, limit = p.on[device], p.num_microbatches, p.limit[device] * (1 + 1e-9)
+    f, i, w = (p.times[k][s][0] for k in (F, I, W))
+    take, keep = p.take[s], p.keep[s]
+    if take * count <= limit:
+        return head[F][s][0] + p.work(device) - p.offset[device]
+    there_and_back = _round_trip(p, s) - (w if p.split else 0.0)
+    idle = max(0.0, there_and_back - i - int(limit // take) * f)
+    left = 0.0
+    for whole in range(int(limit // take)):
+        room = limit - take * (1 + whole)
+        halves = min(count - 1 - whole, int(room // keep) if keep else count)
+        left = max(left, whole * (i + w) + halves * w)
+    before = idle + p.work(device) - f - i - w - left
+    return head[F][s][0] + before + there_and_back + tail[I][s][count - 1]
 
 
 def _round_trip(p: Problem, stage: int) -> float:

@@ -53,6 +53,7 @@ def test_never_worse_than_the_zero_bubble_papers_own_search(row, name):
     t = pplab.simulate(s, costs)
     assert pplab.bubble_fraction(t, over="span") <= row["paper_bubble_rate"][name] + 5e-5
     assert max(held(t, [1] * p, [weights] * p)) <= limit + 1e-9
+    assert s.gap < (1e-9 if name == "ZB-1p" else 0.01)  # the paper's ZB-1p, which is ZB-H1 there, cannot be beaten
 
 
 # ── Against an exact solver ───────────────────────────────────────────────────────────────────────────────────────
@@ -145,7 +146,7 @@ def test_says_how_far_it_is_from_the_bound():
     s = pplab.search(None, 4, 8, memory_limit=4)
     assert repr(s).endswith("96 ops; makespan 27, equal to the lower bound>")
     assert str(s).endswith("makespan 27, equal to the lower bound")
-    far = pplab.search(pplab.Costs(hop=0.25), 8, 24, memory_limit=8, over="span", effort=0)
+    far = pplab.search(pplab.Costs(hop=0.25), 8, 24, memory_limit=5, over="span", effort=0)
     assert far.gap == far.length / far.bound - 1 > 0.01
     assert f"longest span {far.length:g}, at most {far.gap:.2%} above the lower bound" in repr(far)
     assert isinstance(s, pplab.Schedule)
