@@ -37,6 +37,8 @@ RIGHT = {
     "tensor-group": lambda rank, tensor: rank // tensor,
     "three-stages": (3, 3, 2),  # 5 + 5 + 5 ms
     "bandwidth": 20.13,
+    "version-met": lambda d, k, m: max(0, m - (d - 1 - k)),
+    "stash-bytes": 306.25,
 }
 MISTAKES = [
     (name, i) for name, task in TASKS.items() if isinstance(task, (Number, Function)) for i in range(len(task.mistakes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pplab.asynchronous import versions_met
 from pplab.chapter import message_bytes
 from pplab.costs import Costs
 from pplab.exercises.kinds import Cut, Function, Number, Rows
@@ -233,6 +234,32 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
         {
             lambda rank, tensor: rank % tensor: "that is the place in the group, not the group.",
             lambda rank, tensor: rank // 8: "that is the node. With t = 4, a node has two groups.",
+        },
+    ),
+    "version-met": Function(
+        lambda d, k, m: float(versions_met(SCHEDULES["pipedream"](d, m + 1))[k, m]),
+        [(4, 0, 10), (4, 3, 10), (4, 1, 10), (8, 2, 20), (4, 0, 1), (3, 1, 0)],
+        "m − (D − 1 − k), and never below 0: the later the stage, the sooner gradients reach it.",
+        "Stage k has D − 1 − k micro-batches out to later stages when this one comes. How many have come back?",
+        {
+            lambda d, k, m: m: "right on the last stage. The others still wait for some of the gradients before m.",
+            lambda d, k, m: max(0, m - (d - 1)): "right on the first stage. Later ones get their gradients sooner.",
+            lambda d, k, m: max(
+                0, m - k
+            ): "the other way round: gradients come from the last stage, and reach it first.",
+            lambda d, k, m: max(0, m - (d - k)): "off by one: the last stage, k = D − 1, is up to date.",
+            lambda d, k, m: m - (d - 1 - k): "right once the pipeline is full. Which version do the first ones meet?",
+        },
+    ),
+    "stash-bytes": Number(
+        lambda: 7 * 2 * 175e9 / 8 / 1e9,
+        "Seven times what the stage's own weights take: the price grows with D on the very stage that holds most.",
+        "Bytes of one version of a stage, times the versions that stage 0 keeps beside the newest.",
+        {
+            8 * 43.75: "that counts the newest version, which every schedule keeps. How many are older?",
+            43.75: "that is one version: what 2BW would keep. How many older ones does stage 0 need?",
+            28 * 43.75: "that is the whole pipeline's. How much of it is on stage 0?",
+            7 * 350.0: "350 GB are the whole model. A stage has an eighth of it.",
         },
     ),
 }
