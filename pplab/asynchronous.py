@@ -64,6 +64,11 @@ class Training:
         for array in self.weights:
             array.flags.writeable = False
 
+    @property
+    def diverged(self) -> bool:
+        """Whether the last loss is 1,000 times the first, or more."""
+        return bool(self.losses[-1] >= 1e3 * self.losses[0])
+
     def __repr__(self) -> str:
         first, last = self.losses[[0, -1]]
         return f"<Training, {self.mode}: {len(self.losses) - 1} updates, loss {first:.4g} → {last:.4g}>"

@@ -106,7 +106,7 @@ def describe_losses(runs: Mapping[str, Training], over: str = "time") -> str:
 
 def _end(run: Training) -> str:
     first, last = run.losses[[0, -1]]
-    return f"from {first:.3g} to {last:.3g}" if last < 1e3 * first else f"from {first:.3g}, then it diverges"
+    return f"from {first:.3g}, then it diverges" if run.diverged else f"from {first:.3g} to {last:.3g}"
 
 
 def _check(runs: Mapping[str, Training], over: str) -> tuple[dict[str, np.ndarray], float, float]:

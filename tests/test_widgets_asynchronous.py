@@ -124,10 +124,10 @@ def test_the_explorer_shows_what_train_gives():
         assert [row[0] for row in rows] == list(MODES) == list(x.runs)
         for row, run in zip(rows, runs.values(), strict=True):
             assert (row[1], float(row[2])) == (str(len(run.losses) - 1), run.times[-1])
-            assert row[4:6] == [", ".join(map(str, a)) for a in (run.staleness.max(axis=1), run.versions_held)]
-            assert row[6] == f"{run.losses[-1]:.3g}"
+            assert row[6:] == [", ".join(map(str, a)) for a in (run.staleness.max(axis=1), run.versions_held)]
+            assert row[4] == f"{run.losses[-1]:.3g}"
             hit = [t for t, loss in zip(run.times, run.losses, strict=True) if loss <= 0.3]
-            assert row[7] == (f"{hit[0]:g}" if hit else "not reached")
+            assert row[5] == (f"{hit[0]:g}" if hit else "not reached")
     x.over.value = "microbatches"
     assert x.picture.value == loss_curves(runs, "microbatches")
 
@@ -136,6 +136,13 @@ def test_the_bubble_in_the_table_is_the_formula():
     """(D − 1)/(M + D − 1), with M the micro-batches of a step, or of the whole run."""
     rows = cells(explorer().numbers.value)[1:]
     assert [row[3] for row in rows] == [f"{2 / 10:.1%}", *[f"{2 / 26:.1%}"] * 3]
+
+
+def test_the_table_says_where_a_run_diverges():
+    x = explorer(passes=60, learning_rate=1.0)
+    for row, run in zip(cells(x.numbers.value)[1:], x.runs.values(), strict=True):
+        assert (row[4] == "diverges") == (run.losses[-1] >= 1e3 * run.losses[0]) == run.diverged
+    assert x.runs["vertical"].diverged and not x.runs["synchronous"].diverged
 
 
 def test_modes_can_be_switched_off_to_the_last():

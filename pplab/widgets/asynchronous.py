@@ -20,10 +20,10 @@ _HEAD = (
     "updates",
     "time",
     "bubble",
-    "staleness of stage 0, 1, …",
-    "versions kept by stage 0, 1, …",
     "loss at the end",
     "time to the target",
+    "staleness of stage 0, 1, …",
+    "versions kept by stage 0, 1, …",
 )
 
 
@@ -82,10 +82,10 @@ class AsynchronousExplorer(w.VBox):
             str(len(run.losses) - 1),
             f"{run.times[-1]:.5g}",
             f"{bubble_fraction(run.timeline):.1%}",
+            "diverges" if run.diverged else f"{run.losses[-1]:.3g}",
+            f"{run.times[reached[0]]:.5g}" if len(reached) else "not reached",
             ", ".join(map(str, run.staleness.max(axis=1))),
             ", ".join(map(str, run.versions_held)),
-            f"{run.losses[-1]:.3g}",
-            f"{run.times[reached[0]]:.5g}" if len(reached) else "not reached",
         )
 
     def __repr__(self) -> str:

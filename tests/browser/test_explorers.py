@@ -8,15 +8,31 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import open_and_run
 
 import pplab
-from pplab.widgets import explore_batches, explore_cuts, explore_layout, explore_links, explore_memory
+from pplab.numeric import MLP
+from pplab.widgets import (
+    explore_asynchronous,
+    explore_batches,
+    explore_cuts,
+    explore_layout,
+    explore_links,
+    explore_memory,
+)
 from pplab.widgets.explorer import leaves_chunks_free
 
 # with explorers of their own
-OTHERS = ("01_stages", "03_micro_batches", "06_memory", "09_imbalance_and_links", "10_3d_parallelism")
+OTHERS = (
+    "01_stages",
+    "03_micro_batches",
+    "06_memory",
+    "09_imbalance_and_links",
+    "10_3d_parallelism",
+    "12_asynchronous",
+)
 PATHS = (Path(__file__).parents[2] / "notebooks").glob("*.ipynb")
 NOTEBOOKS = sorted({path.stem for path in PATHS} - set(OTHERS))
 RATIOS = ("backward : forward", "hop : forward")
@@ -103,7 +119,12 @@ def others() -> dict[str, tuple[Any, Any, int | None]]:
     """The other notebooks' explorers as they open: the explorer, a control to move, its place among sliders."""
     cuts, batches, memory = explore_cuts(), explore_batches(), explore_memory()
     layout, links = explore_layout(), explore_links("Llama-3 8B", link="Ethernet 100")
+    draw = np.random.default_rng(0)  # the problem of notebook 12
+    batch = draw.normal(size=(64, 16))
+    targets = np.tanh(batch @ draw.normal(size=(16, 16)) / 4) @ draw.normal(size=(16, 4)) / 4
+    training = explore_asynchronous(MLP([16] * 8 + [4]), batch, targets, learning_rate=0.4, target=0.05)
     return {
+        "12_asynchronous": (training, training.devices, 0),
         "01_stages": (cuts, cuts.cuts[0], 1),
         "03_micro_batches": (batches, batches.devices, 1),
         "06_memory": (memory, memory.devices, 0),
