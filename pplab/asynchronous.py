@@ -92,7 +92,8 @@ def train(
     The batch is cut into equal micro-batches, which run through the pipeline ``passes`` times; the loss is the mean
     squared error. An update takes learning_rate times the mean gradient of ``per_update`` micro-batches: all of them
     unless given, where "synchronous" flushes for it; also for "2bw", which needs D or more of them; 1 in other modes.
-    Under "2bw" micro-batch n, from 0, uses version max(⌊n / per_update⌋ − 1, 0). An update takes no time.
+    Under "2bw" micro-batch n, from 0, uses version max(⌊n / per_update⌋ − 1, 0); D is its paper's rule, in this order
+    D − 1 would just do. An update takes no time.
 
     Raises ValueError for an unknown mode, sizes that do not fit, numbers that are not finite; TypeError for no model.
     Narayanan et al. 2019, PipeDream (SOSP), section 3.3; 2021, PipeDream-2BW (arXiv 2006.09503), section 3.1.
@@ -237,6 +238,6 @@ def _check_per_update(mode: str, num_devices: int, num_microbatches: int, per_up
     if mode == "2bw" and per_update < num_devices:
         raise ValueError(
             f"per_update is {per_update}, but 2bw needs {num_devices} micro-batches an update or more, one a device: "
-            f"with fewer, two versions are not enough; give per_update={num_devices} or more, and as many micro-batches"
+            f"its last version but one is then there in time; give per_update={num_devices} or more, and so many of them"
         )
     return int(per_update)

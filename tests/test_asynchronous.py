@@ -10,7 +10,7 @@ from reference import examples
 
 import pplab
 from pplab import Costs
-from pplab.asynchronous import flushed
+from pplab.asynchronous import flushed, versions_met
 from pplab.numeric import MLP, MODES, full_batch, relative_difference, train
 
 SIZES = [(1, 4), (2, 8), (3, 8), (4, 16), (5, 8)]
@@ -173,6 +173,15 @@ def test_2bw_keeps_two_versions_and_is_one_update_late(d, per_update):
     assert result.versions.tolist() == [np.maximum((n - 1) // per_update - 1, 0).tolist()] * d
     assert result.staleness[:, 0].tolist() == [0] * d and (result.staleness[:, 1:] == 1).all()
     assert result.versions_held.tolist() == [2] * d
+
+
+@pytest.mark.parametrize("d", [3, 4, 5, 8])
+def test_why_2bw_needs_as_many_micro_batches_as_devices(d):
+    """The version that it asks for has been made by then: from D − 1 on; with fewer, stage 0 has not got it yet."""
+    schedule = pplab.SCHEDULES["pipedream"](d, 60)
+    there = {m: versions_met(schedule, "stashed", m) - versions_met(schedule, "2bw", m) for m in (d - 2, d - 1, d, 60)}
+    assert there[d - 2][0].min() < 0
+    assert all(there[m].min() >= 0 for m in (d - 1, d, 60))
 
 
 # ── Time ──────────────────────────────────────────────────────────────────────────────────────────────────────────
