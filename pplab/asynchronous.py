@@ -238,6 +238,6 @@ def _check_per_update(mode: str, num_devices: int, num_microbatches: int, per_up
     if mode == "2bw" and per_update < num_devices:
         raise ValueError(
             f"per_update is {per_update}, but 2bw needs {num_devices} micro-batches an update or more, one a device: "
-            f"its last version but one is then there in time; give per_update={num_devices} or more, and so many of them"
+            f"its last version but one is then there in time; give per_update={num_devices} or more, and as many"
         )
     return int(per_update)
