@@ -24,6 +24,7 @@ from pplab.search_problem import I, Problem, W, bound_of
 from pplab.search_starts import named_rows, one_by_one
 from pplab.simulate import simulate
 
+_MOST_FORWARDS = 16_384  # some minutes
 _DESCENTS = 4  # how many of the best starting points are improved
 _NODES = 20_000  # of a beam, in all
 _NARROWEST = 100  # a beam of fewer nodes finds less than the moves do
@@ -90,6 +91,11 @@ def search(
     """
     num_devices, num_microbatches, num_chunks = check_schedule_sizes(num_devices, num_microbatches, num_chunks)
     costs = check_costs(costs)
+    if num_devices * num_microbatches * num_chunks > _MOST_FORWARDS:
+        raise ValueError(
+            f"num_devices · num_microbatches · num_chunks is {num_devices * num_microbatches * num_chunks:,}: a search "
+            f"times some hundred orders, so give at most {_MOST_FORWARDS:,}"
+        )
     if over not in ("makespan", "span"):
         raise ValueError(f"over is {over!r:.40}: choose 'makespan' or 'span'")
     if not isinstance(effort, (int, np.integer)) or isinstance(effort, bool) or effort < 0:
@@ -214,5 +220,6 @@ def _each(name: str, value: Any, count: int, of_what: str) -> np.ndarray:
         raise ValueError(f"{name} has {len(array)} values for {count} {of_what}s: give one a {of_what}, or one number")
     bad = np.flatnonzero(~np.isfinite(array) | (array < 0))
     if len(bad):
-        raise ValueError(f"{name} is {array.ravel()[bad[0]]:g}: it must be finite and not negative")
+        more = "; give None for any amount" if name == "memory_limit" else ""
+        raise ValueError(f"{name} is {array.ravel()[bad[0]]:g}: it must be finite and not negative{more}")
     return np.broadcast_to(array, count).copy()

@@ -38,7 +38,7 @@ def _plan(p: Problem, steps: tuple[int, ...], gaps: tuple[int, ...]) -> Policy:
             step = steps[first // devices % 2]
         at[there] = at[here] + step
     # A device of V stages works 3V slots a micro-batch; it must wait longer where it could not hold that many.
-    held = [sum((at[I, s] - at[F, s] + 1) * p.take[s] for s in row) / p.limit[d] for d, row in enumerate(p.on)]
+    held = [sum((at[I, s] - at[F, s] + 1) * p.take[s] for s in row) / (p.limit[d] or 1.0) for d, row in enumerate(p.on)]
     period = max(3 * p.num_stages / devices, *held)
     order = []
     for row in p.on:
