@@ -129,12 +129,13 @@ class _Labels:
             self.taken += [(x0, y0 - 2, x1, y0 + 2), (x1 - 2, min(y0, y1), x1 + 2, max(y0, y1))]
 
     def along(self, points: tuple[Point, ...], text: str, colour: str) -> None:
-        """A curve's name at its first step that has room above or below."""
+        """A curve's name at its first step that has room above, below, after or before."""
         places = []
         for a, b in zip(points, [*points[1:], None], strict=True):
             x0, y = self._at(a.memory, a.bubble)
             x1 = self._at(b.memory, b.bubble)[0] if b else self.edge[2]
-            places += [(x0 + 4, y + 5), (x0 + 4, y - 5 - _SIZE), (x1 + 6, y - 10), (x1 + 6, y - 24)]
+            before = x0 - 6 - self._width(text)
+            places += [(x0 + 4, y + 5), (x0 + 4, y - 5 - _SIZE), (x1 + 6, y - 10), (x1 + 6, y - 24), (before, y - 5)]
         self._put(places, text, colour)
 
     def beside(self, memory: float, bubble: float, text: str) -> None:
@@ -154,9 +155,9 @@ class _Labels:
     def _put(
         self, places: list[tuple[float, float]], text: str, colour: str, of: tuple[float, float] | None = None
     ) -> None:
-        """At the first place, the lower left corner of the text, that is free; else at the first."""
+        """At the first place, the lower left corner of the text, where it covers the least."""
         boxes = [(x, y, x + self._width(text), y + _SIZE) for x, y in places]
-        box = next((box for box in boxes if self._free(box)), boxes[0])
+        box = min(boxes, key=self._covers)
         self.taken.append(box)
         x, y = np.array(box[:2]) / self.scale
         x, y = self.ax.transAxes.inverted().transform((x, y))
@@ -171,7 +172,8 @@ class _Labels:
             ends = self.ax.transAxes.inverted().transform(np.array([near, of]) / self.scale)
             self.ax.plot(*ends.T, transform=self.ax.transAxes, color=self.colours.line, linewidth=0.8, zorder=2)
 
-    def _free(self, box: Box) -> bool:
+    def _covers(self, box: Box) -> int:
+        """How many things a text there would cover, the edge being many."""
         x0, y0, x1, y1 = box
         inside = x0 > self.edge[0] and x1 < self.edge[2] and y0 > self.edge[1] and y1 < self.edge[3]
-        return inside and all(x0 > b[2] or x1 < b[0] or y0 > b[3] or y1 < b[1] for b in self.taken)
+        return sum(x0 <= b[2] and x1 >= b[0] and y0 <= b[3] and y1 >= b[1] for b in self.taken) + 99 * (not inside)
