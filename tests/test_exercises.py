@@ -37,6 +37,8 @@ RIGHT = {
     "tensor-group": lambda rank, tensor: rank // tensor,
     "three-stages": (3, 3, 2),  # 5 + 5 + 5 ms
     "bandwidth": 20.13,
+    "zero-bubble-idle": lambda d, f, i, w: (d - 1) * (f + i - w),
+    "zero-bubble-rows": ["0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2"],
     "version-met": lambda d, k, m: max(0, m - (d - 1 - k)),
     "stash-bytes": 306.25,
 }
