@@ -45,6 +45,12 @@ HINTS: dict[str, dict[str, str]] = {
         "layers-worth": "two factors: how many layers stand on one device, and how many micro-batches device 0 has "
         "open at once (notebook 05, exercise 2, with k = 0).",
     },
+    "07_interleaved": {
+        "interleaved-bubble": "measure everything in passes of one chunk. How many of them does a device work through "
+        "in a step, forward and backward taken as one? How many does it wait, and is that more or fewer than before?",
+        "interleaved-messages": "count the stages first, then the boundaries between neighbours. Each boundary is "
+        "crossed by every micro-batch, once on the way in and once on the way out.",
+    },
     "09_imbalance_and_links": {
         "three-stages": "add up all eight, and divide by three: that is the least that the slowest stage can take. "
         "Now cut off the first stage when it has just that much, and go on.",
