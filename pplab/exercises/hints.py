@@ -65,7 +65,7 @@ HINTS: dict[str, dict[str, str]] = {
     "12_asynchronous": {
         "version-met": "a stage's version is the number of backwards that it has run. Take the lower picture, one row, "
         "and count the B's before some F; do the same one row further down. Then look at the first few F's.",
-        "stash-bytes": "first the bytes of one version of one stage: an eighth of the parameters, two bytes each. Then: "
-        "how many micro-batches does stage 0 have in flight, and which of them runs with the newest weights?",
+        "stash-bytes": "first the bytes of one version of one stage: an eighth of the parameters, two bytes each. "
+        "Then: how many micro-batches does stage 0 have in flight, and which of them runs with the newest weights?",
     },
 }
