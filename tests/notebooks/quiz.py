@@ -27,7 +27,7 @@ def quiz_text(questions: list[dict[str, Any]]) -> str:
     """The quiz as Markdown. Blank lines round the feedback make it Markdown too, and not plain HTML."""
     parts = [_HEAD]
     for number, question in enumerate(questions, 1):
-        parts.append(f"**{number}.** {question['ask']}")
+        parts.append(f"{'<br>' * (number > 1)}**{number}.** {question['ask']}")  # room above: <details> has none below
         for letter, (text, feedback) in zip("abcdef", question["options"].items(), strict=False):
             parts.append(f"<details><summary>{letter}) {text}</summary>\n\n{feedback}\n\n</details>")
     return "\n\n".join(parts)
