@@ -161,8 +161,8 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
         "More than four devices of 80 GB, for one stage.",
         "Parameters of the stage, times bytes a parameter, in units of 10⁹.",
         {
-            16 * 350 / 8: "350 GB already hold 2 bytes a parameter. How many parameters are there?",
-            16 * 350 / 64: "that divides by 8 twice, and takes 350 GB for the number of parameters.",
+            16 * 350 / 8: "those GB of weights already hold 2 bytes a parameter. How many parameters are there?",
+            16 * 350 / 64: "that divides by 8 twice, and takes GB of weights for the number of parameters.",
             16 * 175: "that is the whole model. A stage has an eighth.",
             14 * 175 / 8: "14 bytes leave the gradients out; the question says 16.",
         },
