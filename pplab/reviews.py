@@ -138,7 +138,8 @@ def _waits(t: Timeline) -> tuple[str, ...]:
         return ("no device ever waits",)
     told = tuple(map(_told, gaps[:_MOST_GAPS]))
     rest = gaps[_MOST_GAPS:]
-    return (*told, f"and {len(rest)} shorter or equal ones") if rest else told
+    more = f"and {len(rest)} more {'waits, none of them' if len(rest) > 1 else 'wait, no'} longer"
+    return (*told, more) if rest else told
 
 
 def _told(gap: IdleGap) -> str:

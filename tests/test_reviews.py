@@ -70,7 +70,7 @@ def test_the_longest_waits_come_first_with_their_reasons():
         "device 1 waits from 10 to 12: it is done, and 0B2 ends the step",
         "device 0 waits from 3 to 4, before 0B0, for 1B0: the pipeline is still filling",
         "device 0 waits from 6 to 7, before 0B1, for 1B1: it has no forwards left to fill the time with",
-        "and 2 shorter or equal ones",
+        "and 2 more waits, none of them longer",
     )
     assert review(["0F0 0F1 0B0 0B1"]).waits == ("no device ever waits",)
     slow = review(GPIPE_LIKE, Costs(hop=3.0)).waits

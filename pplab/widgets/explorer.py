@@ -87,7 +87,7 @@ class Explorer(w.VBox):
         self.timelines = [t for t in shown if isinstance(t, Timeline)]
         until = max(map(makespan, self.timelines), default=0.0)
         for html, t in zip(self.pictures, shown, strict=True):
-            html.value = note(t) if isinstance(t, str) else svg.timeline(t, until=until) + caption(t)
+            html.value = note(t) if isinstance(t, str) else svg.timeline(t, until=until) + caption(t, self.over)
         self.numbers.value = numbers_table(self.timelines, self.over) if self.timelines else ""
 
     def __repr__(self) -> str:
@@ -144,13 +144,13 @@ def _small(name: str, num_chunks: int | None) -> Schedule | None:
         return None
 
 
-def caption(t: Timeline) -> str:
+def caption(t: Timeline, over: str = "makespan") -> str:
     """The three numbers to compare, under a picture, after V where it is not 1."""
     held, sent = held_microbatches(t).max(), messages_sent(t.schedule).sum()
     chunks = t.schedule.num_stages // t.schedule.num_devices
     text = (
         f"V = {chunks} · " * (chunks > 1)
-        + f"bubble {bubble_fraction(t):.1%} · at most {held:.4g} micro-batches in flight · {sent} messages"
+        + f"bubble {bubble_fraction(t, over):.1%}{' over the longest span' * (over == 'span')} · at most {held:.4g} micro-batches in flight · {sent} messages"
     )
     return f'<p style="margin:0 0 10px 74px;line-height:1.2">{escape(text)}</p>'
 
