@@ -47,6 +47,8 @@ RIGHT = {
     "zero-bubble-rows": ["0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2"],
     "version-met": lambda d, k, m: max(0, m - (d - 1 - k)),
     "stash-bytes": 306.25,
+    "like-with-like": 4 * 16 / (4 + 3 + 2 + 1),
+    "divided-by-what": lambda ratio: ratio / (1 + ratio),
 }
 MISTAKES = [
     (name, i) for name, task in TASKS.items() if isinstance(task, (Number, Function)) for i in range(len(task.mistakes))

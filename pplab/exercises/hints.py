@@ -63,15 +63,23 @@ HINTS: dict[str, dict[str, str]] = {
         "numbers takes 0, 1, 2, 3 to 0, 0, 1, 1?",
     },
     "11_zero_bubble": {
-        "zero-bubble-idle": "print(pplab.simulate(pplab.SCHEDULES['zb-h1'](3, 6))) shows it: how long is the last device's "
-        "row, gaps and all, and how much of it is work? Then let W shrink to nothing: what must your formula give?",
-        "zero-bubble-rows": "give each row its forwards and I's first, as 1F1B has its F's and B's. Device 0 waits once, "
-        "and can only fill that with a W that it has already. Device 1 never waits: which op should it run first of all?",
+        "zero-bubble-idle": "print(pplab.simulate(pplab.SCHEDULES['zb-h1'](3, 6))) shows it: how long is the last "
+        "device's row, gaps and all, and how much of it is work? Then let W shrink to nothing: what must your "
+        "formula give?",
+        "zero-bubble-rows": "give each row its forwards and I's first, as 1F1B has its F's and B's. Device 0 waits "
+        "once, and can only fill that with a W that it has already. Device 1 never waits: which op should it run first "
+        "of all?",
     },
     "12_asynchronous": {
         "version-met": "a stage's version is the number of backwards that it has run. Take the lower picture, one row, "
         "and count the B's before some F; do the same one row further down. Then look at the first few F's.",
         "stash-bytes": "first the bytes of one version of one stage: an eighth of the parameters, two bytes each. "
         "Then: how many micro-batches does stage 0 have in flight, and which of them runs with the newest weights?",
+    },
+    "13_reading_critically": {
+        "like-with-like": "write down four numbers for each schedule, a device each (notebook 05, exercise 2). Compare "
+        "one sum with the other, and no sum with a single number.",
+        "divided-by-what": "if a device idles 3 slots for every slot of work, how many slots has it in all, and what "
+        "part of them is idle? Now do the same with x slots.",
     },
 }

@@ -290,6 +290,31 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
             7 * 350.0: "350 GB are the whole model. A stage has an eighth of it.",
         },
     ),
+    "like-with-like": Number(
+        lambda: sum(_held("gpipe")(4, 16, k) for k in range(4)) / sum(_held("1f1b")(4, 16, k) for k in range(4)),
+        "64 against 4 + 3 + 2 + 1: more than on the fullest device, less than M.",
+        "Add up what GPipe holds on each device, and what 1F1B holds on each; then divide.",
+        {
+            16: "that sets all four devices of GPipe against a single one of 1F1B.",
+            4: "that is the fullest device of each. Later devices hold less under 1F1B.",
+            10 / 64: "the other way round: GPipe holds more.",
+            64: "that is what GPipe holds. And 1F1B, on all four?",
+            10: "that is what 1F1B holds. And GPipe, on all four?",
+        },
+    ),
+    "divided-by-what": Function(
+        lambda ratio: ratio / (1 + ratio),
+        [(0.25,), (0.75,), (3.0,), (0.0,)],
+        "x / (1 + x): three idle for one useful is 75% of the whole.",
+        "Take one slot of useful time. How many are idle, and how many are there in all?",
+        {
+            lambda ratio: ratio: "that is still divided by the useful time. What belongs to the whole besides?",
+            lambda ratio: 1 / (1 + ratio): "that is the useful share, the utilisation. The bubble is the rest.",
+            lambda ratio: ratio / (1 - ratio): "the other way round: that leads from the share to the ratio.",
+            lambda ratio: 1 - ratio: "what if a device idles for longer than it works? A share is never negative.",
+            lambda ratio: 100 * ratio / (1 + ratio): "a share from 0 to 1, please, not per cent.",
+        },
+    ),
 }
 
 
