@@ -144,14 +144,12 @@ def _small(name: str, num_chunks: int | None) -> Schedule | None:
         return None
 
 
-def caption(t: Timeline, over: str = "makespan") -> str:
-    """The three numbers to compare, under a picture, after V where it is not 1."""
+def caption(t: Timeline, over: str = "makespan", window: tuple[float, float] | None = None) -> str:
+    """The three numbers to compare, under a picture, after V where it is not 1; the bubble in a window as well."""
     held, sent = held_microbatches(t).max(), messages_sent(t.schedule).sum()
     chunks = t.schedule.num_stages // t.schedule.num_devices
-    text = (
-        f"V = {chunks} · " * (chunks > 1)
-        + f"bubble {bubble_fraction(t, over):.1%}{' over the longest span' * (over == 'span')} · at most {held:.4g} micro-batches in flight · {sent} messages"
-    )
+    bubble = f"bubble {bubble_fraction(t, over):.1%}{' over the longest span' * (over == 'span')}"
+    text = f"{f'V = {chunks} · ' * (chunks > 1)}{bubble} · at most {held:.4g} micro-batches in flight · {sent} messages"
     return f'<p style="margin:0 0 10px 74px;line-height:1.2">{escape(text)}</p>'
 
 

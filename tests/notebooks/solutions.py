@@ -6,6 +6,7 @@ Solutions are the source without its marks, run from the top, in notebooks/solut
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import nbformat
 from refresh import NOTEBOOKS, refresh
 
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # nbgrader calls alembic
 COURSE, SOLUTIONS = NOTEBOOKS / "exercises", NOTEBOOKS / "solutions"
 SOURCES = sorted((COURSE / "source").glob("*/*.ipynb"))
 MARK = re.compile(r"^ *### (BEGIN|END) (SOLUTION|HIDDEN TESTS)\n?", re.M)
