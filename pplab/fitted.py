@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,8 +53,8 @@ def _typical(s: Schedule, took: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _costs(s: Schedule, took: dict[str, np.ndarray], gap: float, hop: float) -> Costs:
-    """Costs with the gap in each pass; a kind that no stage runs is left to Costs, one that some lack costs the mean."""
-    given = {
+    """Costs with the gap in each pass. A kind that no stage runs is left out; one that some lack costs the mean."""
+    given: dict[str, Any] = {
         name: np.where(np.isnan(took[kind]), np.nanmean(took[kind]), took[kind]) + gap
         for kind, name in _NAMES.items()
         if not np.isnan(took[kind]).all()

@@ -56,8 +56,17 @@ def run(
     check_memory(schedule.num_devices)
     check_torch()
     if getattr(workload, "model", None):
-        run_job(job | {"task": "check"})
+        _check_model(job)
     return RunResult.from_run(job, run_job(job))
+
+
+def _check_model(job: dict[str, Any]) -> None:
+    """Try a model of the reader's own in one process first; raises ValueError for what its stages do wrong."""
+    try:
+        run_job(job | {"task": "check"})
+    except RunError as error:
+        text = error.reports[0]["text"] if error.reports else str(error)
+        raise ValueError(f"the model {job['workload']['model']} cannot be run: {text}") from error
 
 
 def profile(schedule: Schedule, workload: str | Workload = "transformer", steps: int = 5, **options: Any) -> RunResult:
@@ -97,7 +106,6 @@ def prepare(
         "warm_ups": warm_ups,
         "check": check,
         "timeout": float(timeout),
-        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "version": __version__,
         "sys_path": [os.path.abspath(path) for path in sys.path],
     }

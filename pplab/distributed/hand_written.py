@@ -21,7 +21,9 @@ FORWARD, BACKWARD = 0, 1  # tags, with the micro-batch, so that no message is ta
 class HandWritten1F1B:
     """One rank of 1F1B. ``like``: an example of what the stage receives for one micro-batch, and of what it gives."""
 
-    def __init__(self, stage: nn.Module, like: tuple[torch.Tensor, torch.Tensor], loss: Any, recorder: Recorder) -> None:
+    def __init__(
+        self, stage: nn.Module, like: tuple[torch.Tensor, torch.Tensor], loss: Any, recorder: Recorder
+    ) -> None:
         self.stage, self.like, self.loss, self.recorder = stage, like, loss, recorder
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.is_first, self.is_last = self.rank == 0, self.rank == self.world - 1
@@ -63,7 +65,7 @@ class HandWritten1F1B:
             self.send(output.detach(), self.rank + 1, FORWARD, m)
 
     def backward(self, m: int, gradient: torch.Tensor | None) -> None:
-        """B of micro-batch m: from the gradient of the output to those of the weights and of the input; send the last."""
+        """B of micro-batch m: from its output's gradient to those of the weights and of the input; send the latter."""
         x, output = self.saved.pop(m)
         with self.recorder.op(self.rank, "B", m):
             output.backward(gradient)

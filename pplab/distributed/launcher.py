@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import signal
@@ -18,12 +19,20 @@ from pplab.distributed.watch import watch
 
 # Elsewhere a process that has loaded PyTorch is not safe to fork, or cannot: each rank then starts afresh, in 3–6 s.
 FORKS = sys.platform == "linux"
+_RANK = """
+import pathlib, sys
+from pplab.distributed.worker import run_rank
+run_rank(pathlib.Path(sys.argv[1]), int(sys.argv[2]))
+"""
 
 
 class RunError(RuntimeError):
-    """A real run that failed: its message names the rank, the op and the cause; ``traceback`` is the rank's own."""
+    """A real run that failed: its message names the rank, the op and the cause.
 
-    traceback: str = ""
+    ``reports``: what each rank that could still speak has said, with its ``traceback``.
+    """
+
+    reports: tuple[dict[str, Any], ...] = ()
 
 
 def run_job(job: dict[str, Any]) -> dict[str, Any]:
@@ -36,9 +45,8 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
         _show_output(folder, len(job["rows"]))
         if error:
             failure = RunError(error)
-            reports = sorted(folder.glob("error-*.json"))
-            texts = [json.loads(path.read_text(encoding="utf-8"))["traceback"] for path in reports]
-            failure.traceback = "\n".join(texts)
+            paths = sorted(folder.glob("error-*.json"))
+            failure.reports = tuple(json.loads(path.read_text(encoding="utf-8")) for path in paths)
             raise failure
         result = folder / "result.json"
         return json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
@@ -59,7 +67,7 @@ class _Server:
     """One fork server: it runs one job at a time, and its process group holds it and its ranks."""
 
     def __init__(self) -> None:
-        self.ready, self.errors = False, tempfile.TemporaryFile("w+", encoding="utf-8")
+        self.ready, self.errors = False, tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115, lives as long as the server
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pplab.distributed.server"],
             stdin=subprocess.PIPE,
@@ -87,10 +95,8 @@ class _Server:
 
     def end(self) -> None:
         """End the server and its ranks, at once."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout, self.errors):
             if pipe:
@@ -124,10 +130,9 @@ def _spawned(folder: Path, job: dict[str, Any]) -> str | None:
     try:
         for rank in range(1 if job["task"] == "check" else len(job["rows"])):
             with open(folder / f"output-{rank}.txt", "wb") as output:
-                code = f"import pathlib; from pplab.distributed.worker import run_rank; run_rank(pathlib.Path({str(folder)!r}), {rank})"
                 ranks.append(
                     subprocess.Popen(
-                        [sys.executable, "-c", code],
+                        [sys.executable, "-c", _RANK, str(folder), str(rank)],
                         stdin=subprocess.DEVNULL,
                         stdout=output,
                         stderr=output,

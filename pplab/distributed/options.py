@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from pplab.distributed.refusals import ENGINES
 from pplab.distributed.workloads import WORKLOADS, Emulated, Workload
@@ -17,7 +18,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("schedule", help=f"{', '.join(SCHEDULES)}, or a .csv file of PyTorch's")
     parser.add_argument("--microbatches", type=int, default=8, metavar="M", help="micro-batches (8)")
     parser.add_argument("--chunks", type=int, metavar="V", help="stages a device, where the schedule lets you choose")
-    parser.add_argument("--workload", choices=WORKLOADS, default="transformer", help="what a pass computes (transformer)")
+    parser.add_argument(
+        "--workload", choices=WORKLOADS, default="transformer", help="what a pass computes (transformer)"
+    )
     parser.add_argument("--ms", type=float, metavar="MS", help="emulated: how long F, I and W last, each (20)")
     parser.add_argument("--steps", type=int, default=10, help="steps that are timed (10)")
     parser.add_argument("--engine", choices=ENGINES, default="rows", help="who runs the rows (rows: PyTorch's runtime)")
@@ -25,12 +28,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def read_options(arguments: list[str] | None, devices: int) -> argparse.Namespace:
-    """The options of a worker under torchrun, with ``schedule`` built and ``run`` what prepare takes."""
+    """The options of a worker under torchrun, with ``schedule`` built and ``settings`` as prepare takes them."""
     parser = argparse.ArgumentParser("torchrun … -m pplab.distributed.worker")
     add_options(parser)
     options = parser.parse_args(arguments)
     options.devices = devices
-    options.run = run_options(options)
+    options.settings = run_options(options)
     options.schedule = build_schedule(options)
     return options
 
@@ -46,7 +49,7 @@ def build_schedule(options: argparse.Namespace) -> Schedule:
     raise ValueError(f"no schedule is called {name!r}; there are {', '.join(SCHEDULES)}, or give a .csv file")
 
 
-def run_options(options: argparse.Namespace) -> dict[str, object]:
+def run_options(options: argparse.Namespace) -> dict[str, Any]:
     """What run and prepare take beside the schedule."""
     workload: str | Workload = options.workload
     if options.ms is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import nn
 
-from pplab.distributed.models import Model
+from pplab.distributed.models import IGNORE, Model
 from pplab.schedule import Schedule
 
 Gradients = dict[int, list[torch.Tensor]]  # by stage, in the order of its parameters
@@ -28,13 +30,12 @@ def digest(gradients: Gradients) -> str:
     return sha.hexdigest()
 
 
-def orders(schedule: Schedule) -> dict[int, tuple[int, ...]]:
-    """The order in which each stage adds up its micro-batches: that of its Bs and Ws."""
+def orders(rows: Iterable[Iterable[tuple[Any, ...]]]) -> dict[int, tuple[int, ...]]:
+    """The order in which each stage adds up its micro-batches: that of its Bs and Ws in the rows."""
     found: dict[int, list[int]] = {}
-    for row in schedule.rows:
-        for op in row:
-            if op.kind in "BW":
-                found.setdefault(op.stage, []).append(op.microbatch)
+    for stage, kind, microbatch, *_ in chain.from_iterable(rows):
+        if kind in "BW":
+            found.setdefault(stage, []).append(microbatch)
     return {k: tuple(order) for k, order in found.items()}
 
 
@@ -49,9 +50,9 @@ class OneProcess:
         self.counted = count_tokens(self.targets)
         self.between: dict[tuple[int, str], torch.Tensor] = {}
 
-    def accumulated(self) -> Gradients:
-        """Gradients added up micro-batch by micro-batch, each stage in the order of the schedule."""
-        wanted, found = orders(self.schedule), {}
+    def accumulated(self, wanted: dict[int, tuple[int, ...]]) -> Gradients:
+        """Gradients added up micro-batch by micro-batch, in the order that is wanted of each stage."""
+        found: Gradients = {}
         for order in dict.fromkeys(wanted.values()):
             self._clear()
             parts = [t.chunk(self.schedule.num_microbatches) for t in (self.batch, self.targets)]
@@ -90,8 +91,6 @@ class OneProcess:
 
 def count_tokens(targets: torch.Tensor) -> int:
     """How many tokens count, in the whole batch."""
-    from pplab.distributed.models import IGNORE
-
     return int((targets != IGNORE).sum())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,12 +12,15 @@ from pplab.schedules import SCHEDULES
 
 ENGINES = ("rows", "torch-class", "by-hand")
 # What PyTorch's own classes need of D and M (2.13), in words and as a test.
-_CLASSES = {
+_CLASSES: dict[str, tuple[str, Callable[[int, int], bool]]] = {
     "gpipe": ("", lambda d, m: True),
-    "1f1b": ("M of at least as many micro-batches as devices", lambda d, m: m >= d),
-    "interleaved-1f1b": ("M a multiple of its number of rounds, max(1, M // D)", lambda d, m: m % max(1, m // d) == 0),
+    "1f1b": ("at least as many micro-batches as devices", lambda d, m: m >= d),
+    "interleaved-1f1b": (
+        "M to be a multiple of its number of rounds, max(1, M // D)",
+        lambda d, m: m % max(1, m // d) == 0,
+    ),
     "looped-bfs": ("", lambda d, m: True),
-    "zb-h1": ("M a multiple of its number of rounds, max(1, M // D)", lambda d, m: m % max(1, m // d) == 0),
+    "zb-h1": ("M to be a multiple of its number of rounds, max(1, M // D)", lambda d, m: m % max(1, m // d) == 0),
     "zb-v": ("", lambda d, m: True),
 }
 MB_PER_RANK = 100  # what PyTorch's own pages, not shared with the others, take
@@ -26,7 +30,7 @@ def check_torch() -> None:
     """Raise ImportError, with the way out, where PyTorch is missing. Does not import it."""
     if find_spec("torch") is None:
         raise ImportError(
-            "a real run needs PyTorch: pip install 'torch>=2.13'; without it, pplab.distributed.load_run shows a stored run"
+            "a real run needs PyTorch: pip install 'torch>=2.13'; without it, a stored run can be shown, by load_run"
         )
 
 
@@ -50,9 +54,7 @@ def check_schedule(s: Schedule, engine: str) -> None:
 
 def _check_class(s: Schedule) -> None:
     if s.name not in _CLASSES:
-        raise ValueError(
-            f'PyTorch has no class for {s.name}: take engine="rows", or one of {", ".join(_CLASSES)}'
-        )
+        raise ValueError(f'PyTorch has no class for {s.name}: take engine="rows", or one of {", ".join(_CLASSES)}')
     words, test = _CLASSES[s.name]
     if not test(s.num_devices, s.num_microbatches):
         raise ValueError(

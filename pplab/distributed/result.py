@@ -32,8 +32,8 @@ class RunResult:
     where ``bit_equal``; ``whole_batch_error``: the norm of the difference to the whole batch at once, over that of its
     gradient. ``boundary_errors``: the largest difference of what micro-batch 0 sends from a stage (``1F``, ``1B``).
     ``live_chunks`` and ``live_bytes``: the most activations alive on each device; ``chunk_bytes``: those of one
-    micro-batch on each stage. ``allocator_bytes``: each GPU's peak, None on a CPU. ``load``: other work, as processes
-    that want a core, in the minute before the run. Without a check, what it would have found is None.
+    micro-batch on each stage. ``allocator_bytes``: each GPU's peak, None on a CPU. ``load``: other work
+    meanwhile, in cores (None where the system does not tell). Without a check, what it would have found is None.
     """
 
     schedule: Schedule
@@ -63,12 +63,14 @@ class RunResult:
         ran = [[f"{k}{kind}{m}" for k, kind, m, *_ in spans[0]] for spans in found["spans"]]
         # PyTorch's own classes choose their order, and it is theirs that has been measured.
         schedule = asked if ran == [list(map(str, row)) for row in asked.rows] else Schedule(ran, name=asked.name)
-        times = np.concatenate([np.array([[a[3:] for a in step] for step in spans]) for spans in found["spans"]], axis=1)
+        times = np.concatenate(
+            [np.array([[a[3:] for a in step] for step in spans]) for spans in found["spans"]], axis=1
+        )
         times = np.round(times - times.min(axis=(1, 2), keepdims=True), 7)
         start, end = times[..., 0], times[..., 1]
         first = np.flatnonzero(schedule.paired)  # a pair runs as one
         start[:, first + 1], end[:, first] = start[:, first], end[:, first + 1]
-        checked = {
+        checked: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in found.items() if k in cls.__dataclass_fields__
         }
         checked |= {
@@ -82,7 +84,6 @@ class RunResult:
             schedule,
             from_json(job["workload"]),
             job["engine"],
-            load=job["load"],
             cores=os.cpu_count() or 1,
             **checked,
         )
@@ -128,10 +129,10 @@ class RunResult:
     def summary(self) -> str:
         """The run in a few lines."""
         s, times = self.schedule, 1e3 * self.step_times
-        loads = "unknown" if self.load is None else f"{self.load:.2f}"
+        others = "unknown" if self.load is None else f"{self.load:.2f} of them"
         lines = [
             f"{s!r}, engine {self.engine}",
-            f"device     {self.device}; {self.cores} cores, load {loads}",
+            f"device     {self.device}; {self.cores} cores, taken by other work: {others}",
             f"step       median {np.median(times):.1f} ms, {times.min():.1f} to {times.max():.1f}, {len(times)} steps",
             f"loss       {self.losses[0]:.6g} to {self.losses[-1]:.6g}",
         ]
@@ -158,7 +159,9 @@ class RunResult:
         Path(path).write_text(json.dumps(data), encoding="utf-8")
 
     def __repr__(self) -> str:
-        return f"<RunResult of {self.schedule.name}: {len(self.step_times)} steps, median {1e3 * self.step_time:.1f} ms>"
+        return (
+            f"<RunResult of {self.schedule.name}: {len(self.step_times)} steps, median {1e3 * self.step_time:.1f} ms>"
+        )
 
 
 def load_run(path: PathLike) -> RunResult:
@@ -177,4 +180,5 @@ def load_run(path: PathLike) -> RunResult:
         "start": np.array(data["start"]),
         "end": np.array(data["end"]),
     }
-    return RunResult(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    return RunResult(**fields)

@@ -82,14 +82,18 @@ def watch(ranks: Sequence[Process], folder: Path, timeout: float, ended: Callabl
 def _failed(ranks: Sequence[Process], folder: Path, progress: np.ndarray) -> str:
     """Once a rank is gone: what was first. The others see only that a connection closed."""
     until = time.monotonic() + _AFTERMATH
-    first = [k for k, rank in enumerate(ranks) if (state := rank.poll()) is not None and (state or not _done(progress, k))]
+    first = [
+        k for k, rank in enumerate(ranks) if (state := rank.poll()) is not None and (state or not _done(progress, k))
+    ]
     while time.monotonic() < until and any(rank.poll() is None for rank in ranks):
         time.sleep(POLL)
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("error-*.json"))]
     own = sorted((r for r in reports if not r["peer"]), key=lambda r: r["time"])
     if own:
         return _tell(own[0], folder)
-    silent = [k for k, rank in enumerate(ranks) if rank.poll() is not None and not (folder / f"error-{k}.json").exists()]
+    silent = [
+        k for k, rank in enumerate(ranks) if rank.poll() is not None and not (folder / f"error-{k}.json").exists()
+    ]
     silent = [k for k in silent if ranks[k].poll() or not _done(progress, k)]
     if silent:
         k = silent[0]

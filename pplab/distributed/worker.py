@@ -1,6 +1,6 @@
 """One rank of a run: ``python -m pplab.distributed.worker``, under torchrun or a launcher of pplab's.
 
-    torchrun --nnodes N --nproc-per-node G -m pplab.distributed.worker 1f1b --microbatches 8 --save run.json
+torchrun --nnodes N --nproc-per-node G -m pplab.distributed.worker 1f1b --microbatches 8 --save run.json
 """
 
 from __future__ import annotations
@@ -29,19 +29,33 @@ from pplab.distributed.recorder import LiveActivations, Recorder
 from pplab.distributed.workloads import Emulated, Workload, from_json
 from pplab.schedule import Schedule
 
-PEER_ERRORS = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "Broken pipe", "Socket Timeout")
+PEER_ERRORS = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Timed out waiting",
+    "Broken pipe",
+    "Socket Timeout",
+)
 
 
 def choose_device(rank: int, local_rank: int, local_world: int, engine: str) -> tuple[torch.device, str, str]:
     """The device of a rank, the backend, and why, in words."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if engine == "by-hand" and count:
-        return torch.device("cpu"), "gloo", "CPU, gloo: the worker written by hand matches messages by tags, NCCL does not"
+        return (
+            torch.device("cpu"),
+            "gloo",
+            "CPU, gloo: the worker written by hand matches messages by tags, NCCL does not",
+        )
     if count and count >= local_world:
         torch.cuda.set_device(local_rank)
         return torch.device("cuda", local_rank), "nccl", f"a GPU a rank ({torch.cuda.get_device_name()}), NCCL"
     if count:
-        return torch.device("cpu"), "gloo", f"CPU, gloo: {local_world} ranks, but {count} GPU, and NCCL wants one a rank"
+        return (
+            torch.device("cpu"),
+            "gloo",
+            f"CPU, gloo: {local_world} ranks, but {count} GPU, and NCCL wants one a rank",
+        )
     return torch.device("cpu"), "gloo", "CPU, gloo: no GPU is there"
 
 
@@ -87,7 +101,13 @@ class Rank:
             return
         self.stages = [
             runners.TimedStage(
-                self.recorder, self.modules[k], k, s.num_stages, self.device, input_args=like[k], output_args=like[k + 1]
+                self.recorder,
+                self.modules[k],
+                k,
+                s.num_stages,
+                self.device,
+                input_args=like[k],
+                output_args=like[k + 1],
             )
             for k in mine
         ]
@@ -112,16 +132,19 @@ class Rank:
             out |= self.check()
         parameters = [p for module in self.modules.values() for p in module.parameters()]
         optimizer = torch.optim.SGD(parameters, self.workload.learning_rate)
-        out["spans"], out["losses"], out["load"] = [], [], []
+        out["spans"], out["losses"] = [], []
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
         for number in range(self.job["warm_ups"] + self.job["steps"]):
+            if number == self.job["warm_ups"]:
+                before = _used()
             spans, losses = self.step(number)
             optimizer.step()
             if number >= self.job["warm_ups"]:
                 out["spans"].append(spans)
                 out["losses"].append(losses and sum(losses))
         dist.barrier()
+        out["used"] = [b - a for a, b in zip(before, _used(), strict=True)]
         out["clock"] = time.perf_counter()  # read at the same moment by all ranks, nearly
         out["allocator"] = torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
         return out
@@ -129,7 +152,7 @@ class Rank:
     def check(self) -> dict[str, Any]:
         """Two steps from the same weights: gradients, their bits, what was alive, what crossed the boundaries."""
         kept = [p for module in self.modules.values() for p in module.parameters()]
-        self.recorder.live = LiveActivations([*kept, self.batch])
+        self.recorder.live = LiveActivations([*kept, self.batch, self.targets])
         self.recorder.kept = {}
         self.step(-2)
         live, self.recorder.live = self.recorder.live, None
@@ -142,6 +165,23 @@ class Rank:
             "same_bits": reference.digest(first) == reference.digest(reference.gradients_of(self.modules)),
             "live": (live.peak_chunks, live.peak_bytes, dict(live.chunk_bytes)),
         }
+
+
+def _used() -> tuple[float, float, float]:
+    """The time, and the seconds of cores that this process, and everybody on the machine, has used (Linux, else 0)."""
+    everybody = 0.0
+    if sys.platform == "linux":
+        fields = Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()[1:]
+        idle, waiting = int(fields[3]), int(fields[4])
+        everybody = (sum(map(int, fields[:8])) - idle - waiting) / os.sysconf("SC_CLK_TCK")
+    return time.perf_counter(), time.process_time(), everybody
+
+
+def _load(everybody: list[dict[str, Any]]) -> float | None:
+    """How many cores other work kept busy meanwhile, on the machine of rank 0."""
+    wall, _, total = everybody[0]["used"]
+    ours = sum(one["used"][1] for one in everybody if one["host"] == everybody[0]["host"])
+    return max(0.0, (total - ours) / wall) if total else None
 
 
 def gather(rank: Rank, own: dict[str, Any]) -> dict[str, Any] | None:
@@ -161,6 +201,7 @@ def gather(rank: Rank, own: dict[str, Any]) -> dict[str, Any] | None:
         "losses": next(one["losses"] for one in everybody if one["losses"] and one["losses"][0] is not None),
         "device": everybody[0]["device"],
         "hosts": len({one["host"] for one in everybody}),
+        "load": _load(everybody),
         "allocator": [one["allocator"] for one in everybody],
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
     }
@@ -171,7 +212,8 @@ def compare(rank: Rank, everybody: list[dict[str, Any]]) -> dict[str, Any]:
     """The gradients and boundary tensors of the run against one process."""
     one = reference.OneProcess(rank.model, rank.schedule, rank.device)
     mine: reference.Gradients = {k: g for part in everybody for k, g in part["gradients"].items()}
-    accumulated = one.accumulated()
+    # PyTorch's own classes choose their order, so it is read from what ran.
+    accumulated = one.accumulated(reference.orders(part["spans"][0] for part in everybody))
     between = {key: t for part in everybody for key, t in part["between"].items()}
     boundaries = {
         f"{k}{kind}": float((between[k, kind] - one.between[k, kind].cpu()).abs().max()) for k, kind in sorted(between)
@@ -254,7 +296,7 @@ def main(arguments: list[str] | None = None) -> int:
     env = {name: int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1))}
     local = int(os.environ.get("LOCAL_RANK", env["RANK"])), int(os.environ.get("LOCAL_WORLD_SIZE", env["WORLD_SIZE"]))
     options = read_options(arguments, devices=env["WORLD_SIZE"])
-    job = prepare(options.schedule, **options.run)
+    job = prepare(options.schedule, **options.settings)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         progress = np.memmap(Path(folder, "progress"), np.int64, "w+", shape=(6,))

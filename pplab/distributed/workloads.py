@@ -119,13 +119,15 @@ def read_workload(workload: Any) -> Workload:
 def to_json(workload: Workload) -> dict[str, Any]:
     """The workload as JSON takes it."""
     name = next(name for name, kind in WORKLOADS.items() if isinstance(workload, kind))
-    plain = {k: v if isinstance(v, int | float | str | None) else list(map(float, v)) for k, v in asdict(workload).items()}
+    plain = {
+        k: v if isinstance(v, int | float | str | None) else list(map(float, v)) for k, v in asdict(workload).items()
+    }
     return {"name": name} | plain
 
 
 def from_json(data: dict[str, Any]) -> Workload:
     """What to_json wrote."""
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "name"}
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "name"}
     return WORKLOADS[data["name"]](**values)
 
 
