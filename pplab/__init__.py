@@ -32,6 +32,7 @@ from pplab.schedules import SCHEDULES, eager_1f1b, gpipe, interleaved_1f1b, naiv
 from pplab.search import search
 from pplab.simulate import simulate
 from pplab.timeline import Timeline
+from pplab.traces import read_chrome_trace
 
 __version__ = "0.1.0"
 
@@ -66,6 +67,7 @@ __all__ = [
     "one_f_one_b",
     "peak_in_flight",
     "picture",
+    "read_chrome_trace",
     "read_json",
     "read_torch_csv",
     "review",
@@ -95,8 +97,10 @@ _MODULES = (
     "bars",
     "batching",
     "chapter",
+    "distributed",
     "draw",
     "exercises",
+    "fitted",
     "hardware",
     "loss_curves",
     "memory",

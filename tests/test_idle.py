@@ -12,7 +12,7 @@ import pplab
 from pplab import Costs, Op, Schedule, busy_time, critical_path, idle_by_reason, idle_gaps, makespan, simulate
 
 F, B = 1.0, 2.0
-REASONS = ["ramp", "drain", "order", "slower stage", "hop", "communication"]
+REASONS = ["ramp", "drain", "order", "slower stage", "hop", "communication", "unexplained"]
 GRID = [(d, m) for d in (1, 2, 3, 4, 8) for m in (1, 2, 3, 4, 8, 16)]
 
 
