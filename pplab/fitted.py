@@ -69,7 +69,7 @@ def _nearest(s: Schedule, took: dict[str, np.ndarray], ends: np.ndarray) -> tupl
 
     def away(x: np.ndarray) -> np.ndarray:
         t = simulate(s, _costs(s, took, *x.tolist()))
-        return t.end - ends
+        return t.end - x[0] - ends  # the step is measured from its first op on, without the gap before it
 
     error = away(x)
     for _ in range(20):

@@ -19,6 +19,7 @@ from pplab.timeline import Timeline
 
 _OP = re.compile(r"(?:PP:)?([0-9]+[FBIW][0-9]+)")
 _PAIR = re.compile(r"PP:\(([0-9]+[FBIW][0-9]+);([0-9]+[FBIW][0-9]+)\)OVERLAP_F_B")
+_MESSAGES = ("c10d::", "gloo:", "nccl:", "record_param_comms")
 _WAY = "give the files that torch.profiler's export_chrome_trace wrote, one a rank"
 
 
@@ -26,6 +27,7 @@ class _Slice(NamedTuple):
     start: float
     end: float
     ops: tuple[str, ...]
+    computes: float  # when the first computation in it begins
 
 
 def read_chrome_trace(paths: PathLike | Iterable[PathLike], step: int = -1) -> Timeline:
@@ -35,8 +37,8 @@ def read_chrome_trace(paths: PathLike | Iterable[PathLike], step: int = -1) -> T
     writes it). ``step``: which of the steps that were recorded; the last unless given, since the first are
     slower. The ops are the spans named ``PP:2F0``, as PyTorch's schedules that are given as rows label them
     (its GPipe and 1F1B do not); the schedule is inferred from their order. A span begins when its
-    device begins to wait for the op's message; here the op starts once whoever sends it is done, at the earliest.
-    Where a trace has times of the GPU itself, those are taken.
+    device begins to wait for the op's message; here the op starts with its first computation, or, where the trace
+    has none, once whoever sends the message is done. Where a trace has times of the GPU itself, those are taken.
 
     Raises ScheduleError where the spans are no whole steps of a schedule, ValueError for what is no trace.
     """
@@ -62,8 +64,9 @@ def read_chrome_trace(paths: PathLike | Iterable[PathLike], step: int = -1) -> T
 
 
 def _timeline(s: Schedule, rows: list[list[_Slice]]) -> Timeline:
-    times = np.array([(x.start, x.end) for row in rows for x in row for _ in x.ops])
-    start, end = times.T - times.min()
+    times = np.array([(x.start, x.end, x.computes) for row in rows for x in row for _ in x.ops])
+    start, end, computes = times.T - times.min()
+    start = np.where(s.hops, computes, start)
     sent = np.where(s.needs[:, 0] < 0, 0.0, end[s.needs[:, 0]])
     lead = np.flatnonzero(~np.r_[False, s.paired[:-1]])
     start = np.maximum(start, np.maximum.reduceat(sent, lead)[s.nodes.of_op])
@@ -78,18 +81,33 @@ def _read_file(path: Path, number: int) -> dict[tuple[int, int, int], list[_Slic
         data = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
         events = data["traceEvents"] if isinstance(data, dict) else data
         found = [(event, ops) for event in events if event.get("ph") == "X" and (ops := _ops(event.get("name")))]
+        work = _computations(events)
         on_gpu = [x for x in found if x[0].get("cat") == "gpu_user_annotation"]
         info = data if isinstance(data, dict) else {}
         base = int(info.get("baseTimeNanoseconds", 0)) / 1e9
         rank = info.get("distributedInfo", {}).get("rank")
         slices: dict[tuple[int, int, int], list[_Slice]] = {}
         for event, ops in on_gpu or found:
-            begin = base + float(event["ts"]) / 1e6
+            begin, took = float(event["ts"]), float(event["dur"])
+            inner = work.get((event["pid"], event["tid"]), np.zeros(0))
+            at = int(np.searchsorted(inner, begin))
+            computes = float(inner[at]) if at < len(inner) and inner[at] < begin + took else begin
             track = (number, int(event["pid"]), int(event["tid"])) if rank is None else (int(rank), 0, 0)
-            slices.setdefault(track, []).append(_Slice(begin, begin + float(event["dur"]) / 1e6, ops))
+            slices.setdefault(track, []).append(
+                _Slice(base + begin / 1e6, base + (begin + took) / 1e6, ops, base + computes / 1e6)
+            )
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, gzip.BadGzipFile):
         raise ValueError(f"{path.name} is no Chrome trace, or is cut short: {_WAY}") from None
     return slices
+
+
+def _computations(events: list[Any]) -> dict[tuple[Any, Any], np.ndarray]:
+    """When the operators of each thread begin, those that only send or receive left out."""
+    found: dict[tuple[Any, Any], list[float]] = {}
+    for event in events:
+        if event.get("cat") == "cpu_op" and not str(event.get("name")).startswith(_MESSAGES):
+            found.setdefault((event["pid"], event["tid"]), []).append(float(event["ts"]))
+    return {track: np.sort(times) for track, times in found.items()}
 
 
 def _ops(name: Any) -> tuple[str, ...]:
