@@ -84,8 +84,8 @@ def main() -> None:
             print(line(result, error), flush=True)
     for what, values in (("fitted", np.abs(errors)), ("nominal", np.abs(nominal))):
         print(f"{what:10} median {np.median(values):.2%}, worst {values.max():.2%} over {len(values)} runs")
-    for layers in (4, 8):
-        print(line(*predict(pplab.one_f_one_b(2, 8), Transformer(layers=layers), a.steps)), flush=True)
+    for samples in (2, 8):
+        print(line(*predict(pplab.one_f_one_b(2, 8), Transformer(micro_batch_size=samples), a.steps)), flush=True)
     for milliseconds in (20.0, 2.0):
         by_hand(milliseconds, a.steps)
 

@@ -316,7 +316,7 @@ def no_process(monkeypatch):
         (pplab.one_f_one_b(4, 3), {"engine": "torch-class"}, "needs at least as many micro-batches as devices, not 3"),
         (pplab.interleaved_1f1b(2, 5), {"engine": "torch-class"}, "multiple of its number of rounds"),
         (pplab.gpipe(2, 2), {"workload": "resnet"}, "workload is 'resnet': give 'transformer' or 'emulated'"),
-        (pplab.gpipe(8, 2), {"workload": "transformer"}, "8 stages, but the transformer only 4 layers"),
+        (pplab.gpipe(9, 2), {"workload": "transformer"}, "9 stages, but the transformer only 8 layers"),
         (
             pplab.gpipe(2, 2),
             {"workload": Emulated([1, 2, 3])},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
@@ -42,8 +42,8 @@ def orders(rows: Iterable[Iterable[tuple[Any, ...]]]) -> dict[int, tuple[int, ..
 class OneProcess:
     """All stages in one process: gradients micro-batch by micro-batch, or of the whole batch at once."""
 
-    def __init__(self, model: Model, schedule: Schedule, device: torch.device) -> None:
-        self.model, self.schedule = model, schedule
+    def __init__(self, model: Model, schedule: Schedule, device: torch.device, tick: Callable[[], None]) -> None:
+        self.model, self.schedule, self.tick = model, schedule, tick
         count = schedule.num_stages
         self.modules = {k: model.stage(k, count).to(device) for k in range(count)}
         self.batch, self.targets = (t.to(device) for t in model.batch(schedule.num_microbatches))
@@ -62,9 +62,21 @@ class OneProcess:
         return found
 
     def whole(self) -> Gradients:
-        """Gradients of the whole batch as one micro-batch."""
+        """Gradients of the whole batch as one micro-batch; layer by layer, each computed again, to keep little."""
         self._clear()
-        self._pass(self.batch, self.targets)
+        layers = [x for m in self.modules.values() for x in (m if isinstance(m, nn.Sequential) else [m])]
+        inputs = [self.batch]
+        with torch.no_grad():
+            for layer in layers:
+                inputs.append(layer(inputs[-1]))
+        out = inputs.pop().requires_grad_()
+        self.model.loss(out, self.targets, self.counted).backward()
+        gradient = out.grad
+        for layer, x in zip(reversed(layers), reversed(inputs), strict=True):
+            x = x.detach().requires_grad_(x.is_floating_point())
+            layer(x).backward(gradient)
+            gradient = x.grad
+            self.tick()
         return gradients_of(self.modules)
 
     def _clear(self) -> None:
@@ -80,6 +92,7 @@ class OneProcess:
             x = ends[-1][1]
             if keep:
                 self.between[k, "F"] = x.detach()
+        self.tick()
         gradient: Any = None
         out = self.model.loss(x, y, self.counted)
         for k in reversed(self.modules):

@@ -135,6 +135,7 @@ def _hangs(progress: np.ndarray, seconds: float) -> str:
         stuck = np.flatnonzero(progress[:, 0] == state)
         if len(stuck):
             k = int(stuck[0])
-            return f"rank {k} hangs: nothing new from it for {seconds:.0f} s, {say_where(progress[k])}"
+            what = f"rank {k} hangs: nothing new from it for {seconds:.0f} s, {say_where(progress[k])}"
+            return f"{what}; give a longer timeout to passes that do take so long"
     where = "; ".join(f"rank {k} {say_where(line)}" for k, line in enumerate(progress))
     return f"all ranks wait for one another, nothing new for {seconds:.0f} s: {where}"

@@ -22,11 +22,11 @@ class Transformer:
     Raises ValueError for sizes that are no positive whole numbers, heads that do not divide the hidden size.
     """
 
-    layers: int = 4
+    layers: int = 8
     hidden_size: int = 256
     num_heads: int = 4
     seq_len: int = 128
-    micro_batch_size: int = 4
+    micro_batch_size: int = 2
     vocab_size: int = 256
     loss: str = "mean"
     learning_rate: float = 0.1
