@@ -16,6 +16,8 @@ def gather(rank: Rank, own: dict[str, Any]) -> dict[str, Any] | None:
     """Everything that the ranks have measured, on rank 0, as plain JSON; None on the others."""
     everybody: list[Any] | None = [None] * rank.schedule.num_devices if rank.rank == 0 else None
     dist.gather_object(own, everybody)
+    dist.barrier()
+    dist.destroy_process_group()  # the others may go, and leave their memory to the comparison
     if everybody is None:
         return None
     offset = [0.0] * len(everybody)
@@ -46,9 +48,12 @@ def compare(rank: Rank, everybody: list[dict[str, Any]]) -> dict[str, Any]:
     boundaries = {
         f"{k}{kind}": float((between[k, kind] - one.between[k, kind].cpu()).abs().max()) for k, kind in sorted(between)
     }
-    return {
+    found = {
         "gradient_error": reference.largest_difference(mine, accumulated),
         "bit_equal": reference.digest(mine) == reference.digest(accumulated),
+    }
+    del accumulated  # the whole batch needs the room
+    return found | {
         "whole_batch_error": reference.relative_difference(mine, one.whole()),
         "same_bits_twice": all(part["same_bits"] for part in everybody),
         "boundary_errors": boundaries,

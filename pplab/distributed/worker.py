@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from pplab.distributed.gather import gather
 from pplab.distributed.models import build_model, check_boundaries
@@ -53,8 +52,6 @@ def run_rank(folder: Path, rank: int) -> None:
         if result:
             write_whole(folder / "result.json", result)
         progress[0] = DONE
-        dist.barrier()
-        dist.destroy_process_group()
     except BaseException as error:
         report(folder, rank, say_where(progress), error)
         raise SystemExit(1) from None
@@ -114,8 +111,6 @@ def main(arguments: list[str] | None = None) -> int:
         print(result.summary())
         if options.save:
             result.save(options.save)
-    dist.barrier()
-    dist.destroy_process_group()
     return 0
 
 

@@ -25,7 +25,7 @@ class Transformer:
     layers: int = 8
     hidden_size: int = 256
     num_heads: int = 4
-    seq_len: int = 128
+    seq_len: int = 160
     micro_batch_size: int = 2
     vocab_size: int = 256
     loss: str = "mean"
