@@ -32,7 +32,6 @@ from pplab.schedules import SCHEDULES, eager_1f1b, gpipe, interleaved_1f1b, naiv
 from pplab.search import search
 from pplab.simulate import simulate
 from pplab.timeline import Timeline
-from pplab.traces import read_chrome_trace
 
 __version__ = "0.1.0"
 
@@ -67,7 +66,6 @@ __all__ = [
     "one_f_one_b",
     "peak_in_flight",
     "picture",
-    "read_chrome_trace",
     "read_json",
     "read_torch_csv",
     "review",
@@ -90,6 +88,7 @@ _LATER = {
     "draw_timeline": "draw",
     "estimate_memory": "memory",
     "picture": "draw",
+    "read_chrome_trace": "traces",
     "review": "reviews",
 }
 _MODULES = (
