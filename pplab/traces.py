@@ -49,7 +49,7 @@ def read_chrome_trace(paths: PathLike | Iterable[PathLike], step: int = -1) -> T
             if track in tracks:
                 raise ValueError(f"{Path(path).name} is of rank {track[0]}, as another file is: {_WAY}")
             tracks[track] = slices
-    rows = [_pick(sorted(tracks[key]), step) for key in sorted(tracks)]
+    rows = [_pick(sorted(tracks[key], key=lambda x: x.start), step) for key in sorted(tracks)]
     if not rows:
         raise ScheduleError(
             f"{', '.join(Path(p).name for p in files)}: no span is named as PyTorch names its ops, such as PP:2F0: "

@@ -20,10 +20,11 @@ import pytest
 import pplab
 from pplab import SCHEDULES, Costs
 from pplab import distributed as d
-from pplab.distributed import Emulated, RunError, Transformer, launcher, load_run, refusals, run
+from pplab.distributed import Emulated, RunError, Transformer, launcher, load_run, refusals, run, stored_run
 
 pytest.importorskip("torch")
 
+DATA = Path(pplab.__file__).parent / "data"
 QUICK = Emulated(1, 1, 1)
 TWO_COPIES = {"dualpipe", "chimera"}  # PyTorch's runtime knows one device a stage
 EXPRESSED = [name for name in SCHEDULES if name not in TWO_COPIES | {"forward-only"}]
@@ -340,6 +341,31 @@ def test_more_ranks_than_memory_allows_are_refused(no_process, monkeypatch):
     monkeypatch.setattr(refusals, "available_mb", lambda: 350.0)
     with pytest.raises(ValueError, match="4 ranks need about 400 MB, and 350 MB are free: run on at most 3 devices"):
         run(pplab.gpipe(4, 2), QUICK)
+
+
+def test_without_torch_the_way_out_is_named(no_process, monkeypatch):
+    monkeypatch.setattr(refusals, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"a real run needs PyTorch: pip install .* a stored run can be shown"):
+        quick(pplab.gpipe(2, 2))
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("run_*.json")), ids=lambda path: path.stem)
+def test_runs_that_come_with_pplab_are_whole_and_right(path):
+    r = stored_run(path.stem.removeprefix("run_"))
+    assert (r.bit_equal, r.same_bits_twice) == (True, True)
+    assert r.whole_batch_error < 1e-6
+    assert list(r.live_chunks) == pplab.peak_in_flight(pplab.simulate(r.schedule)).tolist()
+    assert pplab.makespan(simulate_fitted(r)) == pytest.approx(r.step_time, rel=0.1)
+
+
+def simulate_fitted(r):
+    """The run as its own costs predict it."""
+    return pplab.simulate(r.schedule, r.fit_costs())
+
+
+def test_a_stored_run_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="no stored run is called 'bert': there are 1f1b_d2_transformer, "):
+        stored_run("bert")
 
 
 def test_free_memory_is_a_sensible_number():

@@ -20,7 +20,7 @@ from typing import Any
 from pplab.costs import Costs
 from pplab.distributed.launcher import RunError, run_job, start, stop
 from pplab.distributed.refusals import check_memory, check_schedule, check_torch, check_workload
-from pplab.distributed.result import RunResult, load_run
+from pplab.distributed.result import RunResult, load_run, stored_run
 from pplab.distributed.workloads import Emulated, Transformer, Workload, read_workload, to_json
 from pplab.fitted import fit_costs
 from pplab.schedule import Schedule
@@ -28,7 +28,7 @@ from pplab.schedule import check_schedule as check_is_schedule
 
 __all__ = [
     "Costs", "Emulated", "RunError", "RunResult", "Transformer", "fit_costs", "load_run", "prepare", "profile", "run",
-    "start", "stop",
+    "start", "stop", "stored_run",
 ]  # fmt: skip
 
 

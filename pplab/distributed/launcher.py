@@ -19,6 +19,7 @@ from pplab.distributed.watch import watch
 
 # Elsewhere a process that has loaded PyTorch is not safe to fork, or cannot: each rank then starts afresh, in 3–6 s.
 FORKS = sys.platform == "linux"
+_START = 60.0  # seconds that this may take on a busy machine
 _RANK = """
 import pathlib, sys
 from pplab.distributed.worker import run_rank
@@ -120,7 +121,11 @@ def _forked(folder: Path, job: dict[str, Any]) -> str | None:
         server.end()
         raise
     with _lock:
-        _idle.append(server)
+        keep = not _idle  # of two runs at once, one server stays
+        if keep:
+            _idle.append(server)
+    if not keep:
+        server.end()
     return error
 
 
@@ -129,18 +134,21 @@ def _spawned(folder: Path, job: dict[str, Any]) -> str | None:
     ranks: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(1 if job["task"] == "check" else len(job["rows"])):
-            with open(folder / f"output-{rank}.txt", "wb") as output:
+            with (
+                open(folder / f"output-{rank}.txt", "wb") as output,
+                open(folder / f"errors-{rank}.txt", "wb") as errors,
+            ):
                 ranks.append(
                     subprocess.Popen(
                         [sys.executable, "-c", _RANK, str(folder), str(rank)],
                         stdin=subprocess.DEVNULL,
                         stdout=output,
-                        stderr=output,
+                        stderr=errors,
                         env=_environment(),
                         **_own_group(),
                     )
                 )
-        return watch(ranks, folder, job["timeout"], lambda: False)
+        return watch(ranks, folder, job["timeout"], start=_START)
     finally:
         for process in ranks:
             process.kill()

@@ -20,6 +20,7 @@ from pplab.schedule import Schedule
 from pplab.simulate import simulate
 from pplab.timeline import Timeline
 
+_DATA = Path(__file__).parents[1] / "data"
 FORMAT = "pplab-run/1"
 
 
@@ -162,6 +163,14 @@ class RunResult:
         return (
             f"<RunResult of {self.schedule.name}: {len(self.step_times)} steps, median {1e3 * self.step_time:.1f} ms>"
         )
+
+
+def stored_run(name: str) -> RunResult:
+    """A run that comes with pplab, for those who cannot run it; raises ValueError, which lists them, for others."""
+    paths = {path.stem.removeprefix("run_"): path for path in sorted(_DATA.glob("run_*.json"))}
+    if name not in paths:
+        raise ValueError(f"no stored run is called {name!r:.40}: there are {', '.join(paths)}")
+    return load_run(paths[name])
 
 
 def load_run(path: PathLike) -> RunResult:

@@ -51,10 +51,13 @@ def _fork(folder: Path, rank: int) -> int:
     try:
         _die_with(parent)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever is interrupted ends the ranks
-        output = os.open(folder / f"output-{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        empty = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((empty, 0), (output, 1), (output, 2)):
-            os.dup2(source, target)
+        written = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        for target, path, how in (
+            (0, os.devnull, os.O_RDONLY),
+            (1, folder / f"output-{rank}.txt", written),
+            (2, folder / f"errors-{rank}.txt", written),
+        ):
+            os.dup2(os.open(path, how), target)
         worker.run_rank(folder, rank)
         status = 0
     except SystemExit as leave:

@@ -15,7 +15,6 @@ import numpy as np
 from pplab.distributed.progress import COMPUTING, DONE, STARTING, open_progress, say_where
 
 POLL = 0.01  # seconds between two looks at the ranks
-START = 30.0  # seconds that ranks may take to start, where they import PyTorch themselves on a busy machine
 _AFTERMATH = 0.5  # seconds that the other ranks get to say what they saw, once one has failed
 
 
@@ -52,10 +51,17 @@ class Forked:
             self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def watch(ranks: Sequence[Process], folder: Path, timeout: float, ended: Callable[[], bool]) -> str | None:
+def watch(
+    ranks: Sequence[Process],
+    folder: Path,
+    timeout: float,
+    ended: Callable[[], bool] = lambda: False,
+    start: float = 0.0,
+) -> str | None:
     """Wait for all ranks; None if all went well, else one message on the first that failed. No rank is left alive.
 
-    A rank that does nothing new for ``timeout`` seconds counts as hanging. ``ended()``: whether nobody waits any more.
+    A rank that does nothing new for ``timeout`` seconds counts as hanging (``start``, if longer, while
+    they start). ``ended()``: whether nobody waits any more.
     """
     progress = open_progress(folder, len(ranks))
     last, since = np.array(progress), time.monotonic()
@@ -66,10 +72,10 @@ def watch(ranks: Sequence[Process], folder: Path, timeout: float, ended: Callabl
                 return None
             if any(state is not None and (state or progress[k, 0] != DONE) for k, state in enumerate(states)):
                 return _failed(ranks, folder, progress)
-            now, limit = time.monotonic(), START if (progress[:, 0] == STARTING).any() else timeout
+            now, limit = time.monotonic(), max(start, timeout) if (progress[:, 0] == STARTING).any() else timeout
             if not np.array_equal(last, progress):
                 last, since = np.array(progress), now
-            elif now - since > max(timeout, limit):
+            elif now - since > limit:
                 return _hangs(progress, now - since)
             time.sleep(POLL)
         return "the run was given up"
@@ -124,7 +130,7 @@ def _status(status: int | None) -> str:
 
 
 def _last_words(folder: Path, rank: int) -> str:
-    path = folder / f"output-{rank}.txt"
+    path = folder / f"errors-{rank}.txt"
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() if path.exists() else []
     return f"; its last words: {' '.join(lines[-3:])[-300:]}" if lines else ""
 
