@@ -8,13 +8,14 @@ LAB_ARGS ?=
 ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 BIN := .venv/bin
 
-.PHONY: help lab test bench notebooks clean
+.PHONY: help lab test bench notebooks solutions clean
 
 help:
 	@echo "make lab        set up .venv and open the first notebook in JupyterLab"
 	@echo "make test       set up the tests too, then run every check"
 	@echo "make bench      run the benchmarks"
 	@echo "make notebooks  run every notebook and store its outputs"
+	@echo "make solutions  make solutions and student versions from notebooks/exercises/source"
 	@echo "make clean      remove .venv, caches and build files"
 
 lab: .venv/.lab
@@ -31,6 +32,9 @@ bench: .venv/.lab
 
 notebooks: .venv/.test
 	$(BIN)/python tests/notebooks/refresh.py
+
+solutions: .venv/.test
+	$(BIN)/python tests/notebooks/solutions.py
 
 .venv/.lab: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("pplab needs Python 3.11 or newer, but $(PYTHON) is %d.%d. Name another one, for example: make lab PYTHON=python3.12" % v[:2])'

@@ -1,4 +1,4 @@
-"""The command line: python -m pplab trace | compare | run."""
+"""The command line: python -m pplab trace | compare | run | scores."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _EXAMPLES = """examples:
   python -m pplab trace my_rows.csv                              a schedule in PyTorch's CSV format
   python -m pplab compare --devices 8 --microbatches 64 --backward 2 --hop 0.5
   python -m pplab run 1f1b --devices 2 --microbatches 8          on real processes, with PyTorch
+  python -m pplab scores handed_in/ > class.csv                  "beat the bubble": the table of a class
 times are in slots or in any unit you like: what goes in comes out."""
 
 
@@ -62,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     compare.add_argument("schedules", nargs="*", help="which ones (all that take the sizes unless given)")
     compare.set_defaults(run=_compare)
+    scores = commands.add_parser("scores", help='the table of a class, as CSV, for "beat the bubble"')
+    scores.add_argument("folder", help="PyTorch's CSV files, one a person, named by the file")
+    scores.set_defaults(run=_scores)
     for command in (trace, compare):
         command.add_argument("--devices", type=int, default=4, metavar="D", help="devices (4)")
         command.add_argument("--microbatches", type=int, default=8, metavar="M", help="micro-batches (8)")
@@ -140,6 +144,12 @@ def _compare(options: argparse.Namespace) -> None:
         share, far = bubble_fraction(t), lower_bound(schedule, costs) / makespan(t)
         lines.append(f"{schedule.name:{wide}} {makespan(t):9.6g} {share:7.1%} {far:7.1%}  {shown}")
     print("\n".join([*lines, *(f"left out: {error}" for error in refusals)]))
+
+
+def _scores(options: argparse.Namespace) -> None:
+    from pplab.exercises.scores import class_table
+
+    print(class_table(options.folder), end="")
 
 
 if __name__ == "__main__":

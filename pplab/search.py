@@ -11,17 +11,17 @@ from typing import Any, cast
 
 import numpy as np
 
+from pplab._search.beam import Beam
+from pplab._search.greedy import list_schedule, policies
+from pplab._search.moves import Order, improve
+from pplab._search.node import Row
+from pplab._search.plans import plans
+from pplab._search.problem import I, Problem, W, bound_of
+from pplab._search.starts import named_rows, one_by_one
 from pplab.costs import Costs, check_costs
 from pplab.placement import PLACEMENTS, Placement, read_placement
 from pplab.schedule import Schedule
 from pplab.schedules._sizes import check_schedule_sizes
-from pplab.search_beam import Beam
-from pplab.search_greedy import list_schedule, policies
-from pplab.search_moves import Order, improve
-from pplab.search_node import Row
-from pplab.search_plans import plans
-from pplab.search_problem import I, Problem, W, bound_of
-from pplab.search_starts import named_rows, one_by_one
 from pplab.simulate import simulate
 
 _MOST_FORWARDS = 16_384  # some minutes

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from pplab.exercises import check
+from pplab.exercises import check, hint, progress
+from pplab.exercises.hints import HINTS
 from pplab.exercises.kinds import Cut, Function, Number, Rows
+from pplab.exercises.solved import FILE
 from pplab.exercises.tasks import TASKS
 
+ROOT = Path(__file__).parents[1]
 # Worked out by hand, from the chapter's formulas.
 RIGHT = {
     "first-start": 3,
@@ -37,6 +43,8 @@ RIGHT = {
     "tensor-group": lambda rank, tensor: rank // tensor,
     "three-stages": (3, 3, 2),  # 5 + 5 + 5 ms
     "bandwidth": 20.13,
+    "zero-bubble-idle": lambda d, f, i, w: (d - 1) * (f + i - w),
+    "zero-bubble-rows": ["0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2"],
     "version-met": lambda d, k, m: max(0, m - (d - 1 - k)),
     "stash-bytes": 306.25,
 }
@@ -47,6 +55,13 @@ MISTAKES = [
 
 def untouched():
     raise NotImplementedError("your turn")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Every test works in a folder of its own, where its progress is noted."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 STUBS = {Number: ..., Function: lambda *_: untouched(), Rows: ["...", "..."], Cut: [..., ..., ...]}
@@ -66,9 +81,9 @@ def test_untouched_stub_is_no_mistake(name, capsys):
 
 @pytest.mark.parametrize(("name", "i"), MISTAKES)
 def test_each_mistake_meets_its_hint(name, i, capsys):
-    mistake, hint = list(TASKS[name].mistakes.items())[i]
+    mistake, text = list(TASKS[name].mistakes.items())[i]
     check(name, mistake)
-    assert capsys.readouterr().out == f"Not yet: {hint}\n"
+    assert capsys.readouterr().out.splitlines()[0] == f"Not yet: {text}"
 
 
 @pytest.mark.parametrize(
@@ -116,5 +131,116 @@ def test_unknown_exercise():
 
 
 def test_every_exercise_stands_in_a_notebook():
-    text = "".join(path.read_text() for path in (Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+    text = "".join(path.read_text() for path in (ROOT / "notebooks").glob("*.ipynb"))
     assert set(re.findall(r'check\(\\"([\w-]+)\\"', text)) == set(TASKS)
+
+
+# ── The second hint ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_exercise_has_a_second_hint_under_its_notebook():
+    assert sorted(name for tasks in HINTS.values() for name in tasks) == sorted(TASKS)
+    for notebook, tasks in HINTS.items():
+        text = (ROOT / f"notebooks/{notebook}.ipynb").read_text()
+        assert re.findall(r'check\(\\"([\w-]+)\\"', text) == list(tasks)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_wrong_answer_leads_to_the_second_hint(name, capsys):
+    check(name, 12345 if isinstance(TASKS[name], Number) else lambda *_: 12345)
+    command = capsys.readouterr().out.splitlines()[-1].removeprefix("For a second hint: pplab.exercises.")
+    assert command == f'hint("{name}")'
+    hint(name)
+    assert capsys.readouterr().out == f"Hint: {next(h[name] for h in HINTS.values() if name in h)}\n"
+
+
+def all_hints(name):
+    task = TASKS[name]
+    return [task.hint, *getattr(task, "mistakes", {}).values(), next(h[name] for h in HINTS.values() if name in h)]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_no_hint_tells_the_answer(name):
+    for text in all_hints(name):
+        bare = re.sub(r"device \d+|\d(?=,\d{3})", "", text).replace("−", "-")  # a device's number is no answer
+        numbers = [float(x) for x in re.findall(r"(?<![\w.,])\d+(?:\.\d+)?(?![\w%])", bare)]
+        if isinstance(TASKS[name], Number):
+            assert not any(abs(x - RIGHT[name]) <= 0.005 * RIGHT[name] for x in numbers), text
+        assert not re.search(r"\d[FBIW]\d", text.replace("1F1B", "")), "an op of the solution"
+        for solution in ("min(", "(D - 1)/(M + D - 1)", "b * t * h", "//", "4/3", "4 / 3", "3, 3, 2"):
+            at_all = solution in bare and "Solve" not in bare  # below-ten-percent may quote exercise 1's result
+            assert not at_all, f"{solution} in {text}"
+
+
+def test_hint_for_an_unknown_exercise():
+    with pytest.raises(ValueError, match="no exercise is called 'buble'"):
+        hint("buble")
+
+
+# ── Progress ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_written_before_something_is_solved(folder, capsys):
+    for name, task in TASKS.items():
+        check(name, STUBS[type(task)])
+        check(name, 12345 if isinstance(task, Number) else lambda *_: 12345)
+    progress()
+    assert f"0 of {len(TASKS)} exercises solved" in capsys.readouterr().out
+    assert not list(folder.iterdir())
+
+
+def test_progress_shows_what_is_solved(folder, capsys):
+    for name in ("first-start", "time-saved", "first-start", "bubble"):
+        check(name, RIGHT[name])
+    assert json.loads((folder / FILE).read_text())["solved"] == ["first-start", "time-saved", "bubble"]
+    assert [path.name for path in folder.iterdir()] == [FILE]
+    capsys.readouterr()
+    progress()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"3 of {len(TASKS)} exercises solved in this folder"
+    assert lines[1].split() == ["00_start_here", "✓", "first-start", "✓", "time-saved"]
+    assert lines[3].split() == ["02_bubbles", "✓", "bubble", "·", "below-ten-percent"]
+    assert lines[-1] == "Next: 01_stages.ipynb"
+
+
+def test_all_solved(capsys):
+    for name, answer in RIGHT.items():
+        check(name, answer)
+    progress()
+    assert capsys.readouterr().out.endswith("\nAll solved. Well done!\n")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"solved": 3}', '{"solved": [1]}', "\xff"])
+def test_a_broken_file_is_told_and_left_alone(folder, capsys, text):
+    (folder / FILE).write_bytes(text.encode("latin-1"))
+    check("bubble", RIGHT["bubble"])
+    progress()
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == f"Right. {TASKS['bubble'].praise}"
+    assert second.startswith("(Not noted in your progress") and f"{FILE} is no list" in second
+    assert third.startswith("Your progress cannot be read. ") and third.endswith("delete it to start over")
+    assert (folder / FILE).read_bytes() == text.encode("latin-1")
+
+
+def test_a_folder_that_cannot_be_written_to_loses_no_verdict(monkeypatch, capsys):
+    def refuse(*_args, **_options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pplab.exercises.solved.tempfile.mkstemp", refuse)  # root may write anywhere
+    check("bubble", RIGHT["bubble"])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"Right. {TASKS['bubble'].praise}" and "Permission denied" in second
+
+
+def test_two_notebooks_at_once_never_find_half_a_file(folder):
+    """Two processes write all the time, and what a third reads is whole."""
+    code = "import sys\nfrom pplab.exercises.solved import note_solved\n"
+    code += "for i in range(200): note_solved(f'{sys.argv[1]}{i}')"
+    writers = [subprocess.Popen([sys.executable, "-c", code, name]) for name in "ab"]
+    reads = 0
+    while any(writer.poll() is None for writer in writers):
+        if (folder / FILE).exists():
+            assert json.loads((folder / FILE).read_text())["solved"]
+            reads += 1
+    assert reads and [writer.returncode for writer in writers] == [0, 0]
+    assert [path.name for path in folder.iterdir()] == [FILE]

@@ -30,6 +30,13 @@ def _held(name: str) -> Callable[[int, int, int], float]:
     return lambda d, m, k: float(peak_in_flight(simulate(SCHEDULES[name](d, m)))[k])
 
 
+def _idle_zb_h1(num_devices: int, forward: float, backward_input: float, backward_weight: float) -> float:
+    m = 2 * num_devices
+    t = simulate(SCHEDULES["zb-h1"](num_devices, m), Costs(forward, backward_input, backward_weight))
+    spans = [t.end[a:b].max() - t.start[a:b].min() for a, b in t.schedule.row_slices]
+    return float(max(spans)) - m * (forward + backward_input + backward_weight)
+
+
 _PLACES = [(4, 8, 0), (4, 8, 3), (4, 2, 0), (4, 2, 1), (4, 2, 2), (8, 64, 2), (3, 3, 1)]
 TASKS: dict[str, Number | Function | Rows | Cut] = {
     "first-start": Number(
@@ -154,8 +161,8 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
         "More than four devices of 80 GB, for one stage.",
         "Parameters of the stage, times bytes a parameter, in units of 10⁹.",
         {
-            16 * 350 / 8: "350 GB already hold 2 bytes a parameter. How many parameters are there?",
-            16 * 350 / 64: "that divides by 8 twice, and takes 350 GB for the number of parameters.",
+            16 * 350 / 8: "those GB of weights already hold 2 bytes a parameter. How many parameters are there?",
+            16 * 350 / 64: "that divides by 8 twice, and takes GB of weights for the number of parameters.",
             16 * 175: "that is the whole model. A stage has an eighth.",
             14 * 175 / 8: "14 bytes leave the gradients out; the question says 16.",
         },
@@ -235,6 +242,27 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
             lambda rank, tensor: rank % tensor: "that is the place in the group, not the group.",
             lambda rank, tensor: rank // 8: "that is the node. With t = 4, a node has two groups.",
         },
+    ),
+    "zero-bubble-idle": Function(
+        _idle_zb_h1,
+        [(4, 1.0, 1.0, 1.0), (8, 1.0, 1.5, 0.5), (2, 3.0, 2.0, 1.0), (16, 1.0, 1.0, 0.25), (1, 1.0, 1.0, 1.0)],
+        "(D − 1)(F + I − W): what a ramp costs, with a W in every gap that it fits.",
+        "1F1B idles (D − 1)(F + B). Which part of B is no longer waited for, and what fills the gaps?",
+        {
+            lambda d, f, i, w: (d - 1) * (f + i + w): "that is 1F1B: every device waits for whole backwards.",
+            lambda d, f, i, w: (
+                (d - 1) * (f + i)
+            ): "nobody waits for a W any more: right. And what do the Ws themselves do?",
+            lambda d, f, i, w: (d - 1) * (f + i - 2 * w): "that is ZB-H2, which warms up for twice as long.",
+            lambda d, f, i, w: d * (d - 1) * (f + i - w): "that is all devices together; the question asks for one.",
+            lambda d, f, i, w: d * (f + i - w): "off by one: a device waits for the others, not for itself.",
+        },
+    ),
+    "zero-bubble-rows": Rows(
+        lambda: SCHEDULES["zb-h1"](2, 3),
+        "Each device fills its gap with a W that it had kept for it.",
+        "It takes 2 devices and 3 micro-batches, with I and W in place of B. Start with 1F1B's order; the later device "
+        "keeps one W back.",
     ),
     "version-met": Function(
         lambda d, k, m: float(versions_met(SCHEDULES["pipedream"](d, m + 1))[k, m]),

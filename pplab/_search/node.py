@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pplab.search_problem import F, I, Problem, W
+from pplab._search.problem import F, I, Problem, W
 
 Pass = tuple[float, float, int, int]  # end, start, kind, stage
 Row = list[tuple[int, int, int]]  # kind, stage, micro-batch

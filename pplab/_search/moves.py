@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from pplab.search_node import Row
-from pplab.search_problem import F, I, Problem, W
+from pplab._search.node import Row
+from pplab._search.problem import F, I, Problem, W
 
 Value = tuple[float, float]  # the length, and the sum of the devices' ends, which tells equally long ones apart
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import product
 from typing import NamedTuple
 
-from pplab.search_node import Node, Row, run
-from pplab.search_problem import F, I, Problem, W
+from pplab._search.node import Node, Row, run
+from pplab._search.problem import F, I, Problem, W
 
 _NEVER = float("inf")
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pplab.search_node import Node, Row, passes, rows_of, run
-from pplab.search_problem import F, Problem
+from pplab._search.node import Node, Row, passes, rows_of, run
+from pplab._search.problem import F, Problem
 
 
 class Beam:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from itertools import pairwise, product
 
-from pplab.search_greedy import Policy
-from pplab.search_problem import F, I, Problem
+from pplab._search.greedy import Policy
+from pplab._search.problem import F, I, Problem
 
 _STEPS = (1, 2, 3)  # slots from a device to the next, of even chunks and of odd ones
 _GAPS = ((0, 0, 0), (0, 0, 1), (2, 0, 2), (3, 0, 4))  # slots more at a turn: forward, at the last stage, backward

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from pplab._search.node import Row
+from pplab._search.problem import F, I, Problem, W
 from pplab.schedule import Schedule
 from pplab.schedules import SCHEDULES
-from pplab.search_node import Row
-from pplab.search_problem import F, I, Problem, W
 
 
 def named_rows(p: Problem, num_chunks: int) -> list[list[Row]]:

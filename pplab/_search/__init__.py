@@ -1,0 +1,1 @@
+"""The parts of pplab.search: the problem and its bound, starting points, moves, and the beam that tries every order."""
