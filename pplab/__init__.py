@@ -88,6 +88,7 @@ _LATER = {
     "draw_timeline": "draw",
     "estimate_memory": "memory",
     "picture": "draw",
+    "read_chrome_trace": "traces",
     "review": "reviews",
 }
 _MODULES = (
@@ -95,8 +96,10 @@ _MODULES = (
     "bars",
     "batching",
     "chapter",
+    "distributed",
     "draw",
     "exercises",
+    "fitted",
     "hardware",
     "loss_curves",
     "memory",

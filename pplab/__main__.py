@@ -1,4 +1,4 @@
-"""The command line: python -m pplab trace | compare | scores."""
+"""The command line: python -m pplab trace | compare | run | scores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 from pplab import svg
 from pplab.costs import Costs
+from pplab.distributed import RunError, profile, run
+from pplab.distributed.options import add_options, build_schedule, run_options
 from pplab.io import read_torch_csv, write_chrome_trace, write_torch_csv
 from pplab.metrics import bubble_fraction, lower_bound, makespan, peak_in_flight
 from pplab.schedule import Schedule
@@ -19,19 +21,23 @@ _EXAMPLES = """examples:
   python -m pplab trace gpipe --devices 4 --microbatches 8 --backward 2 --svg gpipe.svg
   python -m pplab trace my_rows.csv                              a schedule in PyTorch's CSV format
   python -m pplab compare --devices 8 --microbatches 64 --backward 2 --hop 0.5
+  python -m pplab run 1f1b --devices 2 --microbatches 8          on real processes, with PyTorch
   python -m pplab scores handed_in/ > class.csv                  "beat the bubble": the table of a class
 times are in slots or in any unit you like: what goes in comes out."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status, 2 after a mistake in the arguments."""
+    """Run the command line; returns the exit status: 2 after a mistake in the arguments, 1 after a run that failed."""
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
         options.run(options)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         print(f"pplab: {error}", file=sys.stderr)
         return 2
+    except RunError as error:
+        print(f"pplab: the run failed: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -67,6 +73,10 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--backward", type=float, default=1.0, help="time of a backward on one device (1)")
         command.add_argument("--hop", type=float, default=0.0, help="time of a message between devices (0)")
         command.add_argument("--blocking", action="store_true", help="a message keeps both devices busy")
+    real = commands.add_parser("run", help="predict a schedule, then run it on real processes, a device each")
+    add_options(real)
+    real.add_argument("--devices", type=int, default=2, metavar="D", help="devices (2)")
+    real.set_defaults(run=_run)
     return parser
 
 
@@ -97,6 +107,18 @@ def _trace(options: argparse.Namespace) -> None:
         Path(options.svg).write_text(svg.timeline(t, look="light"), encoding="utf-8")
     for file in filter(None, (options.csv, options.trace, options.svg)):
         print(f"written: {file}")
+
+
+def _run(options: argparse.Namespace) -> None:
+    schedule, settings = build_schedule(options), run_options(options)
+    costs = profile(schedule, **settings | {"steps": 5}).fit_costs()
+    result = run(schedule, **settings)
+    predicted = 1e3 * makespan(simulate(result.schedule, costs))
+    error = result.prediction_error(costs)["median"]
+    print(f"{result.summary()}\npredicted  {predicted:.1f} ms from a short run before: {error:+.1%} against the median")
+    if options.save:
+        result.save(options.save)
+        print(f"written: {options.save}")
 
 
 def _compare(options: argparse.Namespace) -> None:

@@ -4,7 +4,8 @@ An op starts when the later of two things is there: its device, or the message t
 the later one back from op to op gives a chain that reaches to the start of the step, and everything
 that lies on it: passes, hops. A gap is the lead of one chain, the message's, over another, the device's
 own; so it is made of the hops that the first has more, of the extra time of slower stages that it has
-more, and of the rest: filling the pipeline, draining it, or the order of the rows.
+more, and of the rest: filling the pipeline, draining it, or the order of the rows. In a measured timeline
+devices also pause while all that they need is there, and passes of one stage differ: what that adds is unexplained.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from pplab.op import Op
 from pplab.timeline import Span, Timeline, check_timeline
 
-REASONS = ("ramp", "drain", "order", "slower stage", "hop", "communication")
+REASONS = ("ramp", "drain", "order", "slower stage", "hop", "communication", "unexplained")
 
 
 class IdleGap(NamedTuple):
@@ -27,7 +28,8 @@ class IdleGap(NamedTuple):
     ``ramp``, until the device's first backward starts (its first op, where nothing goes backward);
     ``drain``, after its last forward; ``order``, in between; ``slower stage``, what stages that cost more
     than the cheapest one add; ``hop``, what messages on their way add; ``communication``, while the
-    device itself sends or receives (blocking).
+    device itself sends or receives (blocking); ``unexplained``, in measured times: pauses in which
+    nothing was waited for, and passes longer than their stage's mean.
     """
 
     device: int
@@ -60,21 +62,30 @@ class _Chains:
         idle = self.start - self.receive - free
         self.idle = np.where(idle > self.tolerance, idle, 0.0)
         self.waited = (self.idle > 0) & (self.sender >= 0)
+        if t.measured:  # a pause after the message was sent is none that waits for it
+            self.waited &= self.end[self.sender] > free
         self.source = np.where(self.waited, self.sender, self.before)
         self.travel = np.where(self.waited, self.start - self.receive - self.end[self.sender], 0.0)
         sent = np.where(self.before < 0, 0.0, self.send[self.before])
-        self.hop, self.extra = np.zeros((2, len(lead) + 1))  # the last entry is what index −1 finds
-        step = np.where(self.waited, self.travel, sent) + self.receive, _extra_time(t, lead)
+        self.hop, self.extra, self.loose = np.zeros((3, len(lead) + 1))  # the last entry is what index −1 finds
+        extra, mean = _extra_time(t, lead)
+        self.pause = np.where(self.waited | (not t.measured), 0.0, self.idle)
+        loose = self.pause + (self.end - self.start - mean if t.measured else 0.0)
+        step = np.where(self.waited, self.travel, sent) + self.receive, extra, loose
         for running in s.steps:
             source = self.source[running]
             self.hop[running] = self.hop[source] + step[0][running]
             self.extra[running] = self.extra[source] + step[1][running]
+            self.loose[running] = self.loose[source] + step[2][running]
 
-    def ahead(self, chain: np.ndarray, own: np.ndarray, idle: np.ndarray, hop: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Of ``idle`` time: the part due to hops, to slower stages, and the rest, the chain against its own."""
+    def ahead(
+        self, chain: np.ndarray, own: np.ndarray, idle: np.ndarray, hop: np.ndarray, pause: np.ndarray | float = 0.0
+    ) -> tuple[np.ndarray, ...]:
+        """Of ``idle`` time, the chain against its own: due to hops, to slower stages, unexplained, and the rest."""
         hops = np.clip(self.hop[chain] + hop - self.hop[own], 0.0, idle)
         slower = np.clip(self.extra[chain] - self.extra[own], 0.0, idle - hops)
-        return hops, slower, idle - hops - slower
+        loose = np.clip(self.loose[chain] + pause - self.loose[own], 0.0, idle - hops - slower)
+        return hops, slower, loose, idle - hops - slower - loose
 
 
 def _last_sender(t: Timeline, lead: np.ndarray) -> np.ndarray:
@@ -86,8 +97,8 @@ def _last_sender(t: Timeline, lead: np.ndarray) -> np.ndarray:
     return np.where(last < 0, -1, s.nodes.of_op[last])
 
 
-def _extra_time(t: Timeline, lead: np.ndarray) -> np.ndarray:
-    """What each node's stage takes, on average over its micro-batches, beyond the cheapest stage's pass of that kind.
+def _extra_time(t: Timeline, lead: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What each node's stage takes, on average over its micro-batches: beyond the cheapest stage's pass, and in all.
 
     Like against like: a pair is held against pairs of the same kinds.
     """
@@ -103,7 +114,7 @@ def _extra_time(t: Timeline, lead: np.ndarray) -> np.ndarray:
         same = groups // s.num_stages**2 == kind
         least = mean[same].min()
         extra[same] = np.where(mean[same] > least * (1 + 1e-9), mean[same] - least, 0.0)
-    return extra[group]
+    return extra[group], mean[group]
 
 
 def critical_path(t: Timeline) -> list[Span]:
@@ -145,21 +156,21 @@ def _gap_columns(t: Timeline, c: _Chains) -> tuple[np.ndarray, ...]:
     """All gaps as columns: device, start, end, node waited for, node that follows, and (gaps, reasons) parts."""
     own, chain = c.before, np.where(c.waited, c.sender, c.before)
     sent = np.where(own < 0, 0.0, c.send[own])
-    hops, slower, rest = c.ahead(chain, own, c.idle, np.where(c.waited, c.travel, sent) - sent)
+    hops, slower, loose, rest = c.ahead(chain, own, c.idle, np.where(c.waited, c.travel, sent) - sent, c.pause)
     phase = _phase(t, c)
     device = t.device[c.lead]
-    parts = np.stack([*(np.where(phase == i, rest, 0.0) for i in range(3)), slower, hops, c.receive + sent], axis=1)
+    parts = np.stack([*(np.where(phase == i, rest, 0.0) for i in range(3)), slower, hops, c.receive + sent, loose], 1)
     begin = np.where(own < 0, c.origin, c.end[own])
     inner = (device, begin, c.start, np.where(c.waited, c.sender, -1), np.arange(len(device)), parts)
     last = c.first[1:] - 1
     final = np.full(len(last), int(np.argmax(c.end)))
     sending = np.minimum(c.send[last], c.finish - c.end[last])
-    hops, slower, rest = c.ahead(final, last, c.finish - c.end[last] - sending, -c.send[last])
+    hops, slower, loose, rest = c.ahead(final, last, c.finish - c.end[last] - sending, -c.send[last])
     none = np.zeros(len(last))
     done = (device[last], c.end[last], none + c.finish, final, final * 0 - 1)
     columns = [
         np.concatenate(pair)
-        for pair in zip(inner, (*done, np.stack([none, rest, none, slower, hops, sending], 1)), strict=True)
+        for pair in zip(inner, (*done, np.stack([none, rest, none, slower, hops, sending, loose], 1)), strict=True)
     ]
     columns[-1][columns[-1] < c.tolerance] = 0.0
     real = columns[2] - columns[1] > c.tolerance

@@ -96,7 +96,8 @@ def write_chrome_trace(t: Timeline, path: PathLike) -> None:
     """Write a trace that Perfetto and chrome://tracing open: a track a device, a slice an op.
 
     One unit of the timeline is taken as a second (the format counts microseconds). Messages between devices
-    are arrows; time that a blocking hop keeps a device busy is a slice of its own.
+    are arrows; time that a blocking hop keeps a device busy is a slice of its own. The ops of a measured timeline have
+    the names that PyTorch's profiler gives them (``PP:2F0``); read_chrome_trace reads both.
     """
     s = check_timeline(t).schedule
     events: list[dict[str, Any]] = [
@@ -113,7 +114,8 @@ def write_chrome_trace(t: Timeline, path: PathLike) -> None:
 
     for i, span in enumerate(t):
         details = {"stage": span.stage, "microbatch": span.microbatch}
-        add(i, str(span.op), _KIND_NAMES[span.kind], span.start, span.end, args=details)
+        name = f"PP:{span.op}" if t.measured else str(span.op)  # as PyTorch's profiler names it
+        add(i, name, _KIND_NAMES[span.kind], span.start, span.end, args=details)
         if t.receive[i]:
             add(i, f"receive for {span.op}", "communication", span.start - t.receive[i], span.start)
         if t.send[i]:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from reference import drawn, examples, needs, priced, units_of
 
 import pplab
-from pplab import Costs, Op, Schedule, busy_time, critical_path, idle_by_reason, idle_gaps, makespan, simulate
+from pplab import Costs, Op, Schedule, Timeline, busy_time, critical_path, idle_by_reason, idle_gaps, makespan, simulate
 
 F, B = 1.0, 2.0
-REASONS = ["ramp", "drain", "order", "slower stage", "hop", "communication"]
+REASONS = ["ramp", "drain", "order", "slower stage", "hop", "communication", "unexplained"]
 GRID = [(d, m) for d in (1, 2, 3, 4, 8) for m in (1, 2, 3, 4, 8, 16)]
 
 
@@ -249,3 +249,37 @@ def test_a_custom_order_that_waits_is_told_from_ramp_and_drain():
     idle = idle_by_reason(simulate(s, Costs(F, backward=B)))
     assert idle["order"].tolist() == [0, B + F]
     assert Op(0, "F", 1) in {g.waiting_for for g in idle_gaps(simulate(s))}
+
+
+def measured(t, start=None, end=None):
+    """The timeline as if it had been measured."""
+    return Timeline(t.schedule, t.start if start is None else start, t.end if end is None else end, measured=True)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved-1f1b"])
+def test_measured_times_that_follow_the_simulator_have_its_reasons(name):
+    """What nothing disturbs has the same reasons, measured or not, as long as hops are short."""
+    t = simulate(pplab.SCHEDULES[name](4, 8), Costs(F, backward=B, hop=0.25))
+    idle, seen = idle_by_reason(t), idle_by_reason(measured(t))
+    assert sum(seen.values()) == pytest.approx(sum(idle.values()))
+    assert not idle["unexplained"].any()
+    assert seen["ramp"] == pytest.approx(idle["ramp"])
+
+
+def test_a_pause_with_everything_there_is_unexplained():
+    """Device 0 does nothing for 3 slots between two forwards, and device 1 waits for the second of them."""
+    s = Schedule(["0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1"])
+    t = measured(simulate(s), [0, 4, 8, 10, 1, 5, 6, 8], [1, 5, 10, 12, 2, 6, 8, 10])
+    idle = idle_by_reason(t)
+    assert idle["unexplained"].tolist() == [3, 3]
+    assert idle["ramp"].tolist() == [3, 1]
+    assert idle["drain"].tolist() == [0, 2]
+
+
+def test_a_pass_that_is_longer_than_its_stages_mean_is_unexplained():
+    """0F1 takes 5 slots and 0F0 one, mean 3: 2 of the 4 that device 1 waits for it are beyond the mean."""
+    s = Schedule(["0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1"])
+    t = measured(simulate(s), [0, 1, 9, 11, 1, 6, 7, 9], [1, 6, 11, 13, 2, 7, 9, 11])
+    idle = idle_by_reason(t)
+    assert sum(idle.values()).tolist() == [13 - 10, 13 - 6]
+    assert idle["unexplained"][1] > 0

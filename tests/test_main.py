@@ -131,6 +131,33 @@ def test_a_mistake_in_the_arguments_shows_the_usage(capsys, arguments):
     assert "usage: python -m pplab" in capsys.readouterr().err
 
 
+def test_a_run_that_is_impossible_is_told_in_one_line(capsys):
+    assert call("run dualpipe --devices 2 --microbatches 4") == 2
+    assert capsys.readouterr().err.startswith("pplab: dualpipe holds stage 0 on two devices")
+    assert call("run 1f1b --ms 5") == 2
+    assert "--ms is how long a pass sleeps" in capsys.readouterr().err
+    assert call("run 2f2b") == 2
+    assert "no schedule is called '2f2b'" in capsys.readouterr().err
+
+
+def test_run_predicts_runs_and_stores(capsys, tmp_path):
+    pytest.importorskip("torch")
+    assert call(f"run zb-h1 --microbatches 3 --workload emulated --ms 1 --steps 2 --save {tmp_path}/run.json") == 0
+    out = capsys.readouterr().out
+    for text in ("<Schedule zb-h1: 2 devices", "equal to the last bit", "predicted  ", "written: "):
+        assert text in out
+    assert pplab.distributed.load_run(tmp_path / "run.json").schedule == pplab.SCHEDULES["zb-h1"](2, 3)
+
+
+def test_a_run_that_fails_is_told_in_one_line(capsys, monkeypatch):
+    def fail(*_, **__):
+        raise pplab.distributed.RunError("rank 1 was killed by SIGKILL in 1F3 of step 2")
+
+    monkeypatch.setattr("pplab.__main__.profile", fail)
+    assert call("run 1f1b") == 1
+    assert capsys.readouterr().err == "pplab: the run failed: rank 1 was killed by SIGKILL in 1F3 of step 2\n"
+
+
 def run(*arguments):
     """The command as a reader types it."""
     return subprocess.run([sys.executable, "-m", "pplab", *arguments], capture_output=True, text=True, timeout=60)
