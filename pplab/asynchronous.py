@@ -69,6 +69,21 @@ class Training:
         """Whether the last loss is 1,000 times the first, or more."""
         return bool(self.losses[-1] >= 1e3 * self.losses[0])
 
+    def time_to(self, target: float, microbatches: int = 1) -> float:
+        """When the mean loss over the last so many micro-batches first was ``target`` or less; inf if it never was.
+
+        With the micro-batches of one pass over the data, a dip of a curve that still swings does not count.
+        Raises ValueError for no number, and for fewer micro-batches than 1 or more than the run has.
+        """
+        check_number("target", target)
+        check_whole(microbatches=microbatches)
+        count = max(1, microbatches // int(self.microbatches[1]))
+        if count >= len(self.losses):
+            raise ValueError(f"microbatches is {microbatches}: this run has {self.microbatches[-1]}, so give 1 to that")
+        means = np.convolve(self.losses, np.full(count, 1 / count), "valid")
+        reached = self.times[count - 1 :][means <= target]
+        return float(reached[0]) if len(reached) else np.inf
+
     def __repr__(self) -> str:
         first, last = self.losses[[0, -1]]
         return f"<Training, {self.mode}: {len(self.losses) - 1} updates, loss {first:.4g} → {last:.4g}>"

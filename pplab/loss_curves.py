@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -94,7 +94,8 @@ def draw_losses(runs: Mapping[str, Training], ax: Axes | None = None, over: str 
     ticks = _loss_ticks(low, high)
     ax.set_yticks(ticks, [f"{value:g}" for value in ticks])
     ax.minorticks_off()
-    ax.legend(frameon=False, fontsize=8, labelcolor=colours.words, loc="upper left", bbox_to_anchor=(1.01, 1))
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)}
+    ax.legend(**place, frameon=False, fontsize=8, labelcolor=colours.words, handlelength=6)  # the longest dashes show
     return ax
 
 

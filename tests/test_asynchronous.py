@@ -1,5 +1,6 @@
 """Training with and without a flush: papers' formulas for versions, slow references for weights, closed times."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -229,6 +230,20 @@ def test_stale_gradients_are_as_good_while_steps_are_small_and_fail_first_when_t
     ends = {mode: [r.losses[-1] / r.losses[0] for r in runs] for mode, runs in large.items()}
     assert max(ends["synchronous"]) < 0.5 and max(ends["stashed"]) < 0.5
     assert min(ends["vertical"]) > 1e6 and max(ends["unstashed"]) > 1e6
+
+
+def test_time_to_a_loss_is_no_dip():
+    """Losses 8, 1, 9, 2, 2, 2 after 0 to 5 updates of 2 micro-batches: 1 is a dip, and 2 stays."""
+    plain = run("synchronous", 1, 2, passes=5)
+    result = replace(plain, losses=np.array([8.0, 1, 9, 2, 2, 2]), times=np.arange(6) * 10.0)
+    for microbatches, target, time in ((1, 2, 10), (2, 2, 10), (4, 2, 40), (5, 2, 40), (4, 5, 10), (8, 3.5, 40)):
+        assert result.time_to(target, microbatches) == time
+    assert result.time_to(0.9) == result.time_to(1.9, 10) == np.inf
+    wild = run("vertical", 4, 8, passes=60, rate=50.0)
+    assert wild.time_to(1e-9, 8) == np.inf
+    for args, says in (((np.nan,), "target is nan"), ((1, 0), "microbatches is 0"), ((1, 12), "this run has 10, so")):
+        with pytest.raises(ValueError, match=says):
+            result.time_to(*args)
 
 
 def test_a_run_that_diverges_says_inf():

@@ -38,7 +38,7 @@ RIGHT = {
     "stage-states": 350,
     "layers-worth": lambda d, m, layers: min(m, d) * layers / d,
     "interleaved-bubble": lambda d, m, v: (d - 1) / (v * m + d - 1),
-    "interleaved-messages": 2 * 16 * (4 * 8 - 1),
+    "interleaved-messages": 2 * 12 * (3 * 6 - 1),
     "microbatches-of-a-layout": 96,
     "tensor-group": lambda rank, tensor: rank // tensor,
     "three-stages": (3, 3, 2),  # 5 + 5 + 5 ms

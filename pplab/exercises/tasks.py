@@ -195,15 +195,15 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
         },
     ),
     "interleaved-messages": Number(
-        lambda: float(messages_sent(SCHEDULES["interleaved-1f1b"](8, 16, 4)).sum()),
-        "2M(VD − 1): 4.43 times the 224 of 1F1B.",
+        lambda: float(messages_sent(SCHEDULES["interleaved-1f1b"](6, 12, 3)).sum()),
+        "2M(VD − 1): 3.4 times the 120 of 1F1B.",
         "Into how many stages is the model cut, and how many boundaries lie between them?",
         {
-            496: "one way only: gradients come back over the same boundaries.",
-            1024: "32 stages in a row have one boundary less than that.",
-            896: "you count 7 boundaries for each round of chunks. And from device 7 back to device 0?",
-            224: "that is one chunk a device.",
-            31: "those are the boundaries. What crosses each of them in a step?",
+            204: "one way only: gradients come back over the same boundaries.",
+            432: "18 stages in a row have one boundary less than that.",
+            360: "you count 5 boundaries for each round of chunks. And from device 5 back to device 0?",
+            120: "that is one chunk a device.",
+            17: "those are the boundaries. What crosses each of them in a step?",
         },
     ),
     "three-stages": Cut(
@@ -254,7 +254,7 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
                 (d - 1) * (f + i)
             ): "nobody waits for a W any more: right. And what do the Ws themselves do?",
             lambda d, f, i, w: (d - 1) * (f + i - 2 * w): "that is ZB-H2, which warms up for twice as long.",
-            lambda d, f, i, w: d * (d - 1) * (f + i - w): "that is all devices together; the question asks for one.",
+            lambda d, f, i, w: d * (d - 1) * (f + i - w): "D times too much: the question asks for device 0 alone.",
             lambda d, f, i, w: d * (f + i - w): "off by one: a device waits for the others, not for itself.",
         },
     ),

@@ -7,12 +7,16 @@ from typing import Any
 import ipywidgets as w
 import numpy as np
 
-from pplab.asynchronous import MODES, Training, train
+from pplab import svg
+from pplab.asynchronous import MODES, Training, flushed, train
 from pplab.loss_curves import OVER, loss_curves
 from pplab.machine import check_data
-from pplab.metrics import bubble_fraction
+from pplab.metrics import bubble_fraction, makespan, steady_window
+from pplab.schedules import SCHEDULES
+from pplab.simulate import simulate
 from pplab.stage import MLP
 from pplab.widgets.controls import choice, number, switch
+from pplab.widgets.explorer import caption
 from pplab.widgets.tables import note, table
 
 _HEAD = (
@@ -28,12 +32,13 @@ _HEAD = (
 
 
 class AsynchronousExplorer(w.VBox):
-    """D, the learning rate and a switch a mode; below, the loss of each, and its numbers.
+    """D, the learning rate and a switch a mode; below, the loss of each, its numbers, and two passes as timelines.
 
     The model and its data are the caller's, cut into ``num_microbatches`` that go through ``passes`` times; synchronous
     and 2bw update once for all of them. Costs are a forward of 1 and a backward of 2 on each stage of D.
     Set ``devices.value``, ``rate.value``, ``over.value`` or ``modes["stashed"].value`` to move a control from code;
-    ``runs`` holds what is shown, by mode. ``target``: the table says when a loss first was so low.
+    ``runs`` holds what is shown, by mode. ``target``: the table says when the mean loss of a pass first was so low.
+    The timelines, with a flush after each of the two passes and without, share one axis; ``timelines`` holds them.
     Raises ValueError as ``train`` does, and for sizes that the controls do not reach.
     """
 
@@ -58,14 +63,16 @@ class AsynchronousExplorer(w.VBox):
         self.over = choice("loss over", "time", OVER)
         self.modes = {mode: switch(mode, mode != "2bw") for mode in MODES}
         self.runs: dict[str, Training] = {}
-        self.picture, self.numbers = w.HTML(), w.HTML()
+        self.picture, self.numbers, self.pictures = w.HTML(), w.HTML(), [w.HTML(), w.HTML()]
         for control in (self.devices, self.rate, self.over, *self.modes.values()):
             control.observe(self._show, names="value")
         self._show()
-        super().__init__([*rows.values(), self.over, w.HBox(list(self.modes.values())), self.picture, self.numbers])
+        above = [*rows.values(), self.over, w.HBox(list(self.modes.values()))]
+        super().__init__([*above, self.picture, self.numbers, *self.pictures])
 
     def _show(self, _change: Any = None) -> None:
         """Train in every mode that is switched on, and show the curves and numbers; or say that there is none."""
+        self._show_timelines()
         chosen = [mode for mode, control in self.modes.items() if control.value]
         options = self._sizes | {"learning_rate": self.rate.value, "num_devices": self.devices.value}
         self.runs = {mode: train(*self._data, mode, **options) for mode in chosen}
@@ -75,15 +82,26 @@ class AsynchronousExplorer(w.VBox):
         self.picture.value = loss_curves(self.runs, self.over.value)
         self.numbers.value = table(_HEAD, [self._numbers(mode, run) for mode, run in self.runs.items()])
 
+    def _show_timelines(self) -> None:
+        """Two passes with a flush behind each, and without; the title has the bubble between first ramp and drain."""
+        sizes = self.devices.value, self._sizes["num_microbatches"]
+        both = flushed(*sizes, 2), SCHEDULES["pipedream"](sizes[0], 2 * sizes[1])
+        self.timelines = [simulate(s) for s in both]
+        until = max(map(makespan, self.timelines))
+        for html, t in zip(self.pictures, self.timelines, strict=True):
+            first, last = steady_window(t)
+            steady = f"bubble {bubble_fraction(t, window=(first, last)):.1%} from {first:g} to {last:g}"
+            html.value = svg.timeline(t, until=until, title=f"{t.schedule.name}: {steady}") + caption(t)
+
     def _numbers(self, mode: str, run: Training) -> tuple[str, ...]:
-        reached = np.flatnonzero(run.losses <= (-np.inf if self.target is None else self.target))
+        reached = np.inf if self.target is None else run.time_to(self.target, self._sizes["num_microbatches"])
         return (
             mode,
             str(len(run.losses) - 1),
             f"{run.times[-1]:.5g}",
             f"{bubble_fraction(run.timeline):.1%}",
             "diverges" if run.diverged else f"{run.losses[-1]:.3g}",
-            f"{run.times[reached[0]]:.5g}" if len(reached) else "not reached",
+            f"{reached:.5g}" if reached < np.inf else "not reached",
             ", ".join(map(str, run.staleness.max(axis=1))),
             ", ".join(map(str, run.versions_held)),
         )

@@ -144,8 +144,8 @@ def _small(name: str, num_chunks: int | None) -> Schedule | None:
         return None
 
 
-def caption(t: Timeline, over: str = "makespan", window: tuple[float, float] | None = None) -> str:
-    """The three numbers to compare, under a picture, after V where it is not 1; the bubble in a window as well."""
+def caption(t: Timeline, over: str = "makespan") -> str:
+    """The three numbers to compare, under a picture, after V where it is not 1."""
     held, sent = held_microbatches(t).max(), messages_sent(t.schedule).sum()
     chunks = t.schedule.num_stages // t.schedule.num_devices
     bubble = f"bubble {bubble_fraction(t, over):.1%}{' over the longest span' * (over == 'span')}"
