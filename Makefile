@@ -14,7 +14,7 @@ help:
 	@echo "make lab        set up .venv and open the first notebook in JupyterLab"
 	@echo "make test       set up the tests too, then run every check"
 	@echo "make bench      run the benchmarks"
-	@echo "make notebooks  run every notebook and store its outputs"
+	@echo "make notebooks  link the notebooks in their order, run them all and store their outputs"
 	@echo "make solutions  make solutions and student versions from notebooks/exercises/source"
 	@echo "make site       build the static edition, pages to read without a kernel: build/site/index.html"
 	@echo "make clean      remove .venv, caches and build files"
@@ -32,6 +32,7 @@ bench: .venv/.lab
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 
 notebooks: .venv/.test
+	$(BIN)/python scripts/navigation.py
 	$(BIN)/python tests/notebooks/refresh.py
 
 solutions: .venv/.test

@@ -1,4 +1,4 @@
-"""The static edition in Chromium, without a network: every page in both themes, links, search, and what axe-core says."""
+"""The static edition in Chromium, without a network: every page in both themes, links, search, and axe-core."""
 
 from __future__ import annotations
 
