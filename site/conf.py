@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 project = "pplab"
 author = copyright = "The pplab authors"
 root_doc = "notebooks/00_start_here"
-include_patterns = ["notebooks/*.ipynb", "GLOSSARY.md", "INSTRUCTORS.md"]  # in this order
+include_patterns = ["notebooks/*.ipynb", "notebooks/*.md", "notebooks/exercises/*.md", "notebooks/exercises/release/**"]
 exclude_patterns = [".*", "build", "dist"]  # spares a walk through .venv
 
 extensions = ["myst_nb", "edition"]

@@ -1,14 +1,11 @@
 """What the static edition adds to Sphinx: JupyterLab's anchors, the order of the pages, formulas without JavaScript."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
-
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 
 def slug(heading: str) -> str:
@@ -17,12 +14,10 @@ def slug(heading: str) -> str:
 
 
 def add_toctree(app: Sphinx, name: str, source: list[str]) -> None:
-    """Give the first notebook a cell that only this edition has: the order of the pages."""
+    """Give the first notebook a cell that only this edition has: all other pages, in the order of their names."""
     if name != app.config.root_doc:
         return
-    pages = [f"/notebooks/{path.stem}" for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
-    pages += [f"/{text.removesuffix('.md')}" for text in app.config.include_patterns if text.endswith(".md")]
-    pages = [page for page in pages if page[1:] in app.env.found_docs and page[1:] != name]
+    pages = [f"/{page}" for page in sorted(app.env.found_docs - {name})]
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *pages, "```"])
     book = json.loads(source[0])
     book["cells"].append({"cell_type": "markdown", "id": "toctree", "metadata": {}, "source": toctree})

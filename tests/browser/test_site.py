@@ -17,9 +17,9 @@ import axe_playwright_python
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TEXTS = [text for text in ("GLOSSARY.md", "INSTRUCTORS.md") if (ROOT / text).exists()]
-PAGES = [f"notebooks/{path.stem}.html" for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
-PAGES += [text.replace(".md", ".html") for text in TEXTS]
+SOURCES = ("*.ipynb", "*.md", "exercises/*.md", "exercises/release/*/*.ipynb")
+FOUND = [path.relative_to(ROOT) for source in SOURCES for path in (ROOT / "notebooks").glob(source)]
+PAGES = sorted(path.with_suffix(".html").as_posix() for path in FOUND)
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text()
 
 
