@@ -23,6 +23,7 @@ myst_heading_slug_func = "edition.slug"
 
 html_theme = "sphinx_book_theme"
 html_title = "pplab"
+html_favicon = "_static/icon.svg"
 html_math_renderer = "mathml"
 html_static_path = ["_static"]
 html_extra_path = ["index.html"]

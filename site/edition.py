@@ -1,16 +1,37 @@
-"""What the static edition adds to Sphinx: JupyterLab's anchors, the order of the pages, formulas without JavaScript."""
+"""What the static edition adds to Sphinx: the order of its pages, JupyterLab's anchors, formulas without JavaScript."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
+ROOT = Path(__file__).parents[1]
+REPOSITORY = "https://github.com/pplab/pplab"
+LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^()#\s]+)(?=[#)])")
+
 
 def slug(heading: str) -> str:
-    """JupyterLab's anchor of a heading, which the notebooks' links use: hyphens for spaces."""
-    return heading.strip().replace(" ", "-")
+    """JupyterLab's anchor of a heading, as links write it: hyphens for spaces."""
+    return heading.strip().replace("%", "%25").replace(" ", "-")
+
+
+def send_elsewhere(app: Sphinx, name: str, source: list[str]) -> None:
+    """Let links to files and folders that are no pages lead to the repository."""
+
+    def address(link: re.Match[str]) -> str:
+        target = (ROOT / name).parent.joinpath(link[1]).resolve()
+        if not (target.is_relative_to(ROOT) and target.exists()):
+            return link[0]
+        path = target.relative_to(ROOT)
+        if path.with_suffix("").as_posix() in app.env.found_docs or path.suffix in (".png", ".svg"):
+            return link[0]
+        return f"{REPOSITORY}/{'tree' if target.is_dir() else 'blob'}/main/{path.as_posix()}"
+
+    source[0] = LINK.sub(address, source[0])
 
 
 def add_toctree(app: Sphinx, name: str, source: list[str]) -> None:
@@ -38,6 +59,7 @@ def block_math(translator: Any, node: nodes.math_block) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx, which finds this module in conf.py's extensions."""
+    app.connect("source-read", send_elsewhere)
     app.connect("source-read", add_toctree)
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
