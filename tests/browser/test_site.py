@@ -46,7 +46,7 @@ def opened(browser: Any) -> Iterator[Any]:
         contexts.append(context)
         page = context.new_page()
         page.on("request", lambda request: None if request.url.startswith(HERE) else wrong.append(request.url))
-        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        page.on("console", lambda message: wrong.append(f"{message.text} {message.location}") if message.type == "error" else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("requestfailed", lambda request: wrong.append(f"{request.url} from {page.url}"))
         return page
