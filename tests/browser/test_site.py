@@ -41,14 +41,21 @@ def opened(browser: Any) -> Iterator[Any]:
     wrong: list[str] = []
     contexts = []
 
+    def failed(request: Any) -> None:
+        if request.failure != "net::ERR_ABORTED":  # a page was left before it had all
+            wrong.append(f"{request.url}: {request.failure}")
+
     def open_page(theme: str = "light") -> Any:
         context = browser.new_context(color_scheme=theme, viewport={"width": 1300, "height": 900})
         contexts.append(context)
         page = context.new_page()
         page.on("request", lambda request: None if request.url.startswith(HERE) else wrong.append(request.url))
-        page.on("console", lambda message: wrong.append(f"{message.text} {message.location}") if message.type == "error" else None)
+        page.on(
+            "console",
+            lambda message: wrong.append(f"{message.text} {message.location}") if message.type == "error" else None,
+        )
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("requestfailed", lambda request: wrong.append(f"{request.url} from {page.url}"))
+        page.on("requestfailed", failed)
         return page
 
     yield open_page
