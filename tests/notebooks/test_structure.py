@@ -82,6 +82,12 @@ def test_pictures_say_what_they_show(notebook: nbformat.NotebookNode) -> None:
     assert images and all(re.search(r'alt="[^"]{30,}"', image) for image in images)
 
 
+def test_tables_name_their_columns(notebook: nbformat.NotebookNode) -> None:
+    """A screen reader reads a cell after its column's name."""
+    heads = re.findall(r"^(\|.*\|)\n\|[-:| ]+\|$", words(notebook), re.M)
+    assert all(name.strip() for head in heads for name in head.strip("|").split("|")), heads
+
+
 def anchors(path: Path) -> set[str]:
     """JupyterLab's anchors in a notebook, GitHub's in another text."""
     if path.suffix == ".ipynb":
