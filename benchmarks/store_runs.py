@@ -13,10 +13,11 @@ from pplab.distributed import Emulated, Transformer, profile, run
 DATA = Path(pplab.__file__).parent / "data"
 SLEEPS = Emulated(20, 20, 20)
 RUNS = {
-    "gpipe_d2_transformer": (pplab.gpipe(2, 8), Transformer()),
-    "1f1b_d2_transformer": (pplab.one_f_one_b(2, 8), Transformer()),
+    "gpipe_d2_transformer": (pplab.gpipe(2, 6), Transformer()),
+    "1f1b_d2_transformer": (pplab.one_f_one_b(2, 6), Transformer()),
     "gpipe_d4": (pplab.gpipe(4, 8), SLEEPS),
     "1f1b_d4": (pplab.one_f_one_b(4, 8), SLEEPS),
+    "1f1b_d4_slow": (pplab.one_f_one_b(4, 8), Emulated([20, 24, 20, 20], [20, 24, 20, 20], [20, 24, 20, 20])),
 }
 
 

@@ -6,13 +6,16 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import pplab
+from pplab.distributed import load_run
 from pplab.exercises import check, hint, progress
 from pplab.exercises.hints import HINTS
-from pplab.exercises.kinds import Cut, Function, Number, Rows
+from pplab.exercises.kinds import Cut, Function, Number, RealRun, Rows
 from pplab.exercises.solved import FILE
 from pplab.exercises.tasks import TASKS
 
@@ -41,6 +44,8 @@ RIGHT = {
     "interleaved-messages": 2 * 12 * (3 * 6 - 1),
     "microbatches-of-a-layout": 96,
     "tensor-group": lambda rank, tensor: rank // tensor,
+    "slow-last-stage": 20 + 8 * (24 + 48) + 40,
+    "real-run": load_run(ROOT / "tests/data/run_rows_d3_m5.json"),
     "three-stages": (3, 3, 2),  # 5 + 5 + 5 ms
     "bandwidth": 20.13,
     "zero-bubble-idle": lambda d, f, i, w: (d - 1) * (f + i - w),
@@ -55,6 +60,11 @@ MISTAKES = [
 ]
 
 
+def changed(**fields):
+    """The real run, with something else in it."""
+    return replace(RIGHT["real-run"], **fields)
+
+
 def untouched():
     raise NotImplementedError("your turn")
 
@@ -66,7 +76,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-STUBS = {Number: ..., Function: lambda *_: untouched(), Rows: ["...", "..."], Cut: [..., ..., ...]}
+STUBS = {Number: ..., Function: lambda *_: untouched(), Rows: ["...", "..."], RealRun: ..., Cut: [..., ..., ...]}
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -109,6 +119,11 @@ def test_each_mistake_meets_its_hint(name, i, capsys):
             ["0F0 0F1 0F2 0B0 0B1 0B2", "1F0 1B0 1F1 1B1 1F2 1B2"],
             "device 1 runs a backward before its last",
         ),
+        ("real-run", ["0F0 0B0"], "hand in what run(…) gave for your rows, a RunResult, not ['0F0 0B0']"),
+        ("real-run", changed(schedule=pplab.gpipe(3, 4)), "your rows have 3 devices, 3 stages and 4 micro-batches"),
+        ("real-run", changed(schedule=pplab.naive(3, 5)), "they ran, but in simulation take 45 slots where 21 are"),
+        ("real-run", changed(live_chunks=(5, 5, 5)), "as quick, but 5 micro-batches were alive on device 0; 3 are"),
+        ("real-run", changed(live_chunks=None), "run it again without check=False"),
         ("three-stages", 3, "give a list of 3 whole numbers, not 3"),
         ("three-stages", ["3", "3", "2"], "give 3 whole numbers"),
         ("three-stages", [4, 4], "2 stages with 8 layers in all"),

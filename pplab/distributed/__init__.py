@@ -21,6 +21,7 @@ from pplab.costs import Costs
 from pplab.distributed.launcher import RunError, run_job, start, stop
 from pplab.distributed.refusals import check_memory, check_schedule, check_torch, check_workload
 from pplab.distributed.result import RunResult, load_run, stored_run
+from pplab.distributed.room import shortage
 from pplab.distributed.workloads import Emulated, Transformer, Workload, read_workload, to_json
 from pplab.fitted import fit_costs
 from pplab.schedule import Schedule
@@ -28,7 +29,7 @@ from pplab.schedule import check_schedule as check_is_schedule
 
 __all__ = [
     "Costs", "Emulated", "RunError", "RunResult", "Transformer", "fit_costs", "load_run", "prepare", "profile", "run",
-    "start", "stop", "stored_run",
+    "run_beside", "start", "stop", "stored_run",
 ]  # fmt: skip
 
 
@@ -72,6 +73,30 @@ def _check_model(job: dict[str, Any]) -> None:
 def profile(schedule: Schedule, workload: str | Workload = "transformer", steps: int = 5, **options: Any) -> RunResult:
     """A short run, without a check, for its ``fit_costs()``: what a prediction of longer runs starts from."""
     return run(schedule, workload, steps, check=False, **options)
+
+
+def run_beside(
+    stored: str, schedule: Schedule, workload: str | Workload = "transformer", **options: Any
+) -> tuple[RunResult, ...]:
+    """A real run; where cores are short the stored one after it, and where none can be made that one alone.
+
+    ``stored``: its name, as ``stored_run`` takes it. ``options``: as of ``run``. Prints what was short.
+    Raises as ``run`` does, but not for too little memory or for want of PyTorch.
+    """
+    beside = stored_run(stored)
+    check_is_schedule(schedule)
+    try:
+        check_memory(schedule.num_devices)
+        check_torch()
+    except (ValueError, ImportError) as reason:
+        print(f"nothing was run here: {reason}. What follows is the stored run {stored}")
+        return (beside,)
+    result = run(schedule, workload, **options)
+    short = shortage(result)
+    if not short:
+        return (result,)
+    print(f"{short}. For comparison: the stored run {stored}")
+    return (result, beside)
 
 
 def prepare(

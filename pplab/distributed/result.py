@@ -127,6 +127,18 @@ class RunResult:
         measured = {"median": self.step_time, "fastest": self.step_times.min(), "slowest": self.step_times.max()}
         return {name: float(predicted / time - 1) for name, time in measured.items()}
 
+    def compare(self, costs: Costs | None = None) -> str:
+        """Predicted beside measured, the error as a number and as a band, and what other work took; see above."""
+        error, times = self.prediction_error(costs), 1e3 * self.step_times
+        median = float(np.median(times))
+        others = "an unknown part" if self.load is None else f"{self.load:.2f}"
+        return (
+            f"{self.schedule.name:5} predicted {median * (1 + error['median']):.0f} ms, measured {median:.0f} "
+            f"({times.min():.0f} to {times.max():.0f}): error {error['median']:+.1%}, "
+            f"band {error['slowest']:+.1%} to {error['fastest']:+.1%}\n"
+            f"      {len(times)} steps on {self.cores} cores, of which other work took {others}"
+        )
+
     def summary(self) -> str:
         """The run in a few lines."""
         s, times = self.schedule, 1e3 * self.step_times

@@ -51,6 +51,12 @@ HINTS: dict[str, dict[str, str]] = {
         "interleaved-messages": "count the stages first, then the boundaries between neighbours. Each boundary is "
         "crossed by every micro-batch, once on the way in and once on the way out.",
     },
+    "08_two_gpus": {
+        "slow-last-stage": "draw the row of stage 1: something before it, then 16 passes one after the other, then "
+        "nothing. Add the pass of stage 0 that stands before it, and the one that is still to come when it is done.",
+        "real-run": "write the last device's row first: it can turn each micro-batch round at once. The one before it "
+        "begins with one forward more, and the first with two more. pplab.review(rows) tells where they wait.",
+    },
     "09_imbalance_and_links": {
         "three-stages": "add up all eight, and divide by three: that is the least that the slowest stage can take. "
         "Now cut off the first stage when it has just that much, and go on.",

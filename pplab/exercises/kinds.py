@@ -1,4 +1,4 @@
-"""The kinds of answer that an exercise takes: a number, a function, rows of a schedule, a cut into stages.
+"""The kinds of answer that an exercise takes: a number, a function, rows, a real run of them, a cut into stages.
 
 Each knows what is right, by computing it, and the mistakes that people make, with the hint for each.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pplab.distributed.result import RunResult
 from pplab.metrics import makespan, peak_in_flight
 from pplab.partition import Partition, optimal
 from pplab.schedule import Schedule
@@ -91,6 +92,39 @@ class Rows:
         if (held > least).any():
             k = int(np.argmax(held > least))
             return f"as quick, but device {k} holds {held[k]} micro-batches where {least[k]} are enough. {self.hint}"
+        return None
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """Rows to write and to run for real: any order is right that has the goal's sizes and time, and holds few enough.
+
+    ``most``: micro-batches alive on a device. How near the prediction came is not judged: that is up to the machine.
+    """
+
+    goal: Callable[[], Schedule]
+    most: int
+    praise: str
+    hint: str
+
+    def find_mistake(self, answer: Any) -> str | None:
+        """The hint for a run that falls short, None for a good one; NotImplementedError for an untouched stub."""
+        if answer is ...:
+            raise NotImplementedError
+        if not isinstance(answer, RunResult):
+            return f"hand in what run(…) gave for your rows, a RunResult, not {answer!r:.40}."
+        goal, schedule = self.goal(), answer.schedule
+        sizes = (schedule.num_devices, schedule.num_stages, schedule.num_microbatches)
+        if sizes != (goal.num_devices, goal.num_stages, goal.num_microbatches):
+            return f"your rows have {sizes[0]} devices, {sizes[1]} stages and {sizes[2]} micro-batches; {self.hint}"
+        took, least = makespan(simulate(schedule)), makespan(simulate(goal))
+        if took > least:
+            return f"they ran, but in simulation take {took:g} slots where {least:g} are enough. {self.hint}"
+        if answer.live_chunks is None:
+            return "nobody counted what was alive: run it again without check=False."
+        if max(answer.live_chunks) > self.most:
+            k, held = int(np.argmax(answer.live_chunks)), max(answer.live_chunks)
+            return f"as quick, but {held} micro-batches were alive on device {k}; {self.most} are allowed. {self.hint}"
         return None
 
 

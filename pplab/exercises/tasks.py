@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pplab.asynchronous import versions_met
 from pplab.chapter import message_bytes
 from pplab.costs import Costs
-from pplab.exercises.kinds import Cut, Function, Number, Rows
+from pplab.exercises.kinds import Cut, Function, Number, RealRun, Rows
 from pplab.hardware import ACCELERATORS, layer_times
 from pplab.metrics import bubble_fraction, makespan, messages_sent, peak_in_flight
 from pplab.model import MODELS
@@ -38,7 +38,7 @@ def _idle_zb_h1(num_devices: int, forward: float, backward_input: float, backwar
 
 
 _PLACES = [(4, 8, 0), (4, 8, 3), (4, 2, 0), (4, 2, 1), (4, 2, 2), (8, 64, 2), (3, 3, 1)]
-TASKS: dict[str, Number | Function | Rows | Cut] = {
+TASKS: dict[str, Number | Function | Rows | RealRun | Cut] = {
     "first-start": Number(
         lambda: float(simulate(SCHEDULES["gpipe"](4, 8)).start[SCHEDULES["gpipe"](4, 8).find("3F0")]),
         "The first micro-batch passes three devices before it reaches device 3, one slot each.",
@@ -205,6 +205,25 @@ TASKS: dict[str, Number | Function | Rows | Cut] = {
             120: "that is one chunk a device.",
             17: "those are the boundaries. What crosses each of them in a step?",
         },
+    ),
+    "slow-last-stage": Number(
+        lambda: makespan(simulate(SCHEDULES["gpipe"](2, 8), Costs(forward=[20, 24], backward=[40, 48]))),
+        "20 + 8 · 72 + 40: once it has begun, the slow stage never waits.",
+        "When can stage 1 begin, how long does it work without a break, and what is left to do when it ends?",
+        {
+            540: "that is with 20 and 40 ms on both stages, as if none were slower.",
+            648: "that is with 24 and 48 ms on both stages. The way in and the way out lead over the quick one.",
+            576: "that is stage 1's own work. What comes before it, and what after?",
+            596: "and when stage 1 has run its last backward, is the step over?",
+            0.636: "in milliseconds, please.",
+        },
+    ),
+    "real-run": RealRun(
+        lambda: SCHEDULES["1f1b"](3, 5),
+        3,
+        "Your own order trained a model on three processes, in the time of the best.",
+        "It takes 3 devices with one stage each and 5 micro-batches. Start from 1F1B, or from GPipe, and simulate each "
+        "change before you run it.",
     ),
     "three-stages": Cut(
         (3, 1, 1, 2, 2, 1, 1, 4),

@@ -21,6 +21,7 @@ from pplab.widgets import (
     explore_layout,
     explore_links,
     explore_memory,
+    explore_runs,
 )
 from pplab.widgets.explorer import leaves_chunks_free
 
@@ -29,6 +30,7 @@ OTHERS = (
     "01_stages",
     "03_micro_batches",
     "06_memory",
+    "08_two_gpus",
     "09_imbalance_and_links",
     "10_3d_parallelism",
     "12_asynchronous",
@@ -119,6 +121,7 @@ def others() -> dict[str, tuple[Any, Any, int | None]]:
     """The other notebooks' explorers as they open: the explorer, a control to move, its place among sliders."""
     cuts, batches, memory = explore_cuts(), explore_batches(), explore_memory()
     layout, links = explore_layout(), explore_links("Llama-3 8B", link="Ethernet 100")
+    runs = explore_runs("1f1b", num_devices=4, num_microbatches=8, slow_stage=1, percent_slower=20)
     draw = np.random.default_rng(0)  # the problem of notebook 12
     batch = draw.normal(size=(64, 16))
     targets = np.tanh(batch @ draw.normal(size=(16, 16)) / 4) @ draw.normal(size=(16, 4)) / 4
@@ -128,6 +131,7 @@ def others() -> dict[str, tuple[Any, Any, int | None]]:
         "01_stages": (cuts, cuts.cuts[0], 1),
         "03_micro_batches": (batches, batches.devices, 1),
         "06_memory": (memory, memory.devices, 0),
+        "08_two_gpus": (runs, runs.microbatches, 1),  # its prediction; nobody presses its button
         "09_imbalance_and_links": (links, links.micro_batch_size, 0),
         "10_3d_parallelism": (layout, layout.pipeline, None),
     }
