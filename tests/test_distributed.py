@@ -35,6 +35,9 @@ def quick(schedule, workload=QUICK, **options):
     return run(schedule, workload, steps=2, warm_ups=0, **options)
 
 
+OTHERS: set[int] = set()
+
+
 def children(pid=None):
     """The processes below one, those that are ending left out."""
     found = {}
@@ -53,15 +56,20 @@ def children(pid=None):
     return below
 
 
+@pytest.fixture(scope="module", autouse=True)
+def others():
+    """What runs before, such as a browser of other tests, is nothing that a run has left."""
+    OTHERS.update(children() if sys.platform == "linux" else ())
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left():
-    """After each run there are the fork servers between runs, and nothing below them; a browser may have been before."""
-    before = children() if sys.platform == "linux" else set()
+    """After each run there are the fork servers between runs, and nothing below them."""
     yield
     if sys.platform == "linux":
         until = time.monotonic() + 5
         servers = {server.process.pid for server in launcher._idle}
-        while (left := children() - servers - before) and time.monotonic() < until:
+        while (left := children() - servers - OTHERS) and time.monotonic() < until:
             time.sleep(0.05)
         assert not left
 
@@ -235,7 +243,7 @@ def test_an_interrupt_ends_all_ranks():
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         run(pplab.one_f_one_b(2, 4), Emulated(500, 500, 500), steps=1000)
-    assert not children()
+    assert not children() - OTHERS
 
 
 @pytest.mark.skipif(not launcher.FORKS, reason="the fork server is for Linux")
@@ -272,7 +280,7 @@ def test_without_a_fork_server(monkeypatch):
     monkeypatch.setattr(launcher, "FORKS", False)
     with pytest.raises(RunError, match=r"^rank 1 raised ValueError in 1F1"):
         faulty("Raises")
-    assert not children() - {server.process.pid for server in launcher._idle}
+    assert not children() - OTHERS - {server.process.pid for server in launcher._idle}
 
 
 def test_the_callers_process_stays_free_of_torch():
