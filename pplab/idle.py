@@ -136,14 +136,25 @@ def idle_gaps(t: Timeline) -> list[IdleGap]:
 
     Their parts sum to makespan − busy on each device. Times in the timeline's unit.
     """
-    s, chains = check_timeline(t).schedule, _Chains(t)
-    device, start, end, waiting, before, parts = _gap_columns(t, chains)
+    s = check_timeline(t).schedule
     gaps = []
-    for i in np.lexsort((start, device)):
-        named = {reason: float(x) for reason, x in zip(REASONS, parts[i], strict=True) if x > chains.tolerance}
-        awaited, upcoming = (None if j < 0 else s.op(chains.lead[j]) for j in (waiting[i], before[i]))
-        gaps.append(IdleGap(int(device[i]), float(start[i]), float(end[i]), awaited, upcoming, named))
+    for device, start, end, *ops, parts in zip(*(column.tolist() for column in gap_columns(t)), strict=True):
+        named = {reason: x for reason, x in zip(REASONS, parts, strict=True) if x}
+        awaited, upcoming = (None if i < 0 else s.op(i) for i in ops)
+        gaps.append(IdleGap(device, start, end, awaited, upcoming, named))
     return gaps
+
+
+def gap_columns(t: Timeline) -> tuple[np.ndarray, ...]:
+    """The idle gaps as columns: device, start, end, waiting_for and before (ops as indices, −1 for none), and parts.
+
+    ``parts``: (gaps, reasons), in the order of REASONS; otherwise see IdleGap. In the order of ``idle_gaps``.
+    """
+    chains = _Chains(t)
+    device, start, end, waiting, before, parts = _gap_columns(t, chains)
+    awaited, upcoming = (np.where(node < 0, -1, chains.lead[node]) for node in (waiting, before))
+    order = np.lexsort((start, device))
+    return tuple(column[order] for column in (device, start, end, awaited, upcoming, parts))
 
 
 def idle_by_reason(t: Timeline) -> dict[str, np.ndarray]:

@@ -121,8 +121,8 @@ def test_schedules_and_numbers_are_those_of_the_simulator():
     expected = [simulate(pplab.SCHEDULES[name](5, 7), costs) for name in ("gpipe", "1f1b")]
     assert e.timelines == expected
     until = max(map(makespan, expected))
-    for html, t in zip(e.pictures, expected, strict=True):
-        assert html.value.startswith(svg.timeline(t, until=until))
+    for html, t in zip(pictures(e), expected, strict=True):
+        assert html.startswith(svg.timeline(t, until=until, tooltips=False))
     for row, t in zip(rows(e), expected, strict=True):
         assert (row["schedule"], row["time"]) == (t.schedule.name, f"{makespan(t):.5g}")
         assert row["bubble, simulated"] == f"{bubble_fraction(t):.1%}"
@@ -139,6 +139,11 @@ def rows(e):
     """The explorer's numbers, a dictionary a schedule shown."""
     head, *lines = cells(e.numbers.value)
     return [dict(zip(head, line, strict=True)) for line in lines]
+
+
+def pictures(e):
+    """What the explorer's player shows, a piece of HTML a schedule."""
+    return [item["html"] for item in e.player.shown["items"]]
 
 
 def at_first_sight(e):
@@ -158,8 +163,8 @@ def test_any_number_of_schedules_share_an_axis():
     e = explore("gpipe", "1f1b", "interleaved-1f1b", num_devices=4, num_microbatches=8, hop=0.5)
     until = max(map(makespan, e.timelines))
     assert [t.schedule.name for t in e.timelines] == ["gpipe", "1f1b", "interleaved-1f1b"]
-    for html, t in zip(e.pictures, e.timelines, strict=True):
-        assert html.value.startswith(svg.timeline(t, until=until))
+    for html, t in zip(pictures(e), e.timelines, strict=True):
+        assert html.startswith(svg.timeline(t, until=until, tooltips=False))
 
 
 def test_chunks_share_a_devices_work_and_each_picture_has_its_numbers():
@@ -167,8 +172,8 @@ def test_chunks_share_a_devices_work_and_each_picture_has_its_numbers():
     e = explore("1f1b", "interleaved-1f1b", num_devices=4, num_microbatches=8)
     assert makespan(e.timelines[0]) == 33
     assert makespan(e.timelines[1]) == 24 + 3 * 3 / 2
-    assert ">bubble 27.3% · at most 4 micro-batches in flight · 48 messages" in e.pictures[0].value
-    assert ">V = 2 · bubble 15.8% · at most 5.5 micro-batches in flight · 112 messages" in e.pictures[1].value
+    assert ">bubble 27.3% · at most 4 micro-batches in flight · 48 messages" in pictures(e)[0]
+    assert ">V = 2 · bubble 15.8% · at most 5.5 micro-batches in flight · 112 messages" in pictures(e)[1]
     assert [row["bubble, formula"] for row in rows(e)] == ["27.3%", "15.8%"]
     assert rows(e)[1][HELD] == "5.5, 4.5, 3.5, 2.5"
     e.chunks.value = 4
@@ -220,8 +225,8 @@ def test_sizes_that_a_schedule_refuses_get_its_words(monkeypatch):
     monkeypatch.setitem(pplab.SCHEDULES, "even", even)
     e = explore("gpipe", "even", num_devices=5)
     assert [t.schedule.name for t in e.timelines] == ["gpipe"]
-    assert "even: even needs an even number of devices, not 5 &lt;odd&gt;" in e.pictures[1].value
-    assert "svg" not in e.pictures[1].value
+    assert "even: even needs an even number of devices, not 5 &lt;odd&gt;" in pictures(e)[1]
+    assert "svg" not in pictures(e)[1]
     assert len(rows(e)) == 1
     e.devices.value = 6
     assert len(e.timelines) == len(rows(e)) == 2
@@ -257,7 +262,7 @@ def test_every_named_schedule_can_be_explored(name):
     e = explore(name, num_devices=4, num_microbatches=8)
     assert [t.schedule.name for t in e.timelines] == [name]
     for e.devices.value, e.microbatches.value in [(1, 1), (5, 3), (3, 8)]:
-        assert len(e.timelines) == 1 or f"{name}: " in e.pictures[0].value
+        assert len(e.timelines) == 1 or f"{name}: " in pictures(e)[0]
 
 
 @pytest.mark.parametrize("names", [(), ("gpip",), ("1f1b", "nothing")])
@@ -288,7 +293,7 @@ def expect_cuts(e, sizes, num_microbatches=8):
     costs = Costs(forward=p.stage_times, backward=2 * p.stage_times)
     t = simulate(pplab.one_f_one_b(p.num_stages, num_microbatches), costs)
     assert e.timeline == t
-    assert e.picture.value == svg.timeline(t, title="1f1b with these stages, milliseconds")
+    assert pictures(e)[0].startswith(svg.timeline(t, title="1f1b with these stages, milliseconds", tooltips=False))
     assert cells(e.numbers.value)[1] == [
         f"stage {p.stage_times.argmax()}: {milliseconds(p.slowest)}",
         milliseconds(p.stage_times.mean()),
@@ -420,7 +425,7 @@ def test_links_show_what_the_simulator_gives(sending, way):
     t = simulate(s, Costs(forward=forward, backward=2 * forward, hop=message, **way))
     free = simulate(s, Costs(forward=forward, backward=2 * forward))
     assert (e.times, e.timeline, e.free) == (times, t, free)
-    assert e.picture.value == svg.timeline(t, title="1f1b over Ethernet 100, milliseconds")
+    assert pictures(e)[0].startswith(svg.timeline(t, title="1f1b over Ethernet 100, milliseconds", tooltips=False))
     assert cells(e.numbers.value)[1] == [
         milliseconds(forward),
         milliseconds(message),

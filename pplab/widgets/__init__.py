@@ -7,12 +7,14 @@ from pplab.widgets.explorer import Explorer
 from pplab.widgets.layout import LayoutExplorer
 from pplab.widgets.links import LinkExplorer
 from pplab.widgets.memory import MemoryExplorer
+from pplab.widgets.player import Player
 
 # What a notebook calls: it says what the reader does, and gives the explorer.
 explore, explore_batches, explore_cuts, explore_links = Explorer, BatchExplorer, CutExplorer, LinkExplorer
 explore_memory = MemoryExplorer
 explore_layout = LayoutExplorer
 explore_asynchronous = AsynchronousExplorer
+play = Player
 
 __all__ = [
     "AsynchronousExplorer",
@@ -22,6 +24,7 @@ __all__ = [
     "LayoutExplorer",
     "LinkExplorer",
     "MemoryExplorer",
+    "Player",
     "explore",
     "explore_asynchronous",
     "explore_batches",
@@ -29,4 +32,5 @@ __all__ = [
     "explore_layout",
     "explore_links",
     "explore_memory",
+    "play",
 ]

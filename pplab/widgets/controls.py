@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -50,6 +50,17 @@ def choice(label: str, value: str, options: Iterable[str]) -> w.Widget:
     return w.Dropdown(
         options=known, value=value, description=label, style=_LABEL, layout=w.Layout(width="430px"), tooltip=label
     )
+
+
+def resetter(*controls: w.Widget) -> Callable[[], None]:
+    """A function that puts controls back to the values that they have now."""
+    values = [control.value for control in controls]
+
+    def reset() -> None:
+        for control, value in zip(controls, values, strict=True):
+            control.value = value
+
+    return reset
 
 
 def switch(label: str, value: bool) -> w.Widget:

@@ -9,7 +9,6 @@ from typing import Any
 import ipywidgets as w
 import numpy as np
 
-from pplab import svg
 from pplab.bars import stage_bars
 from pplab.costs import Costs
 from pplab.hardware import ACCELERATORS, layer_times, naive_split
@@ -20,7 +19,8 @@ from pplab.partition import Partition, optimal, uniform
 from pplab.presets import check_whole
 from pplab.schedules import one_f_one_b
 from pplab.simulate import simulate
-from pplab.widgets.controls import choice, number, preset, set_range
+from pplab.widgets.controls import choice, number, preset, resetter, set_range
+from pplab.widgets.player import Player
 from pplab.widgets.tables import MS, milliseconds, table
 
 _MOST_STAGES = 8
@@ -54,20 +54,27 @@ class CutExplorer(w.VBox):
         self._rows, self.cuts = [row for row, _ in made], [slider for _, slider in made]
         self._cuts_box = w.VBox()
         self.uniform, self.best = w.Button(description="uniform"), w.Button(description="best")
-        self.bars, self.picture, self.numbers = w.HTML(), w.HTML(), w.HTML()
+        self.bars, self.player, self.numbers = w.HTML(), Player(), w.HTML()
         self._busy = False
         self._restart()
         self._observe()
         buttons = w.HBox([self.uniform, self.best])
-        super().__init__([self.model, stages_row, self._cuts_box, buttons, self.bars, self.picture, self.numbers])
+        super().__init__([self.model, stages_row, self._cuts_box, buttons, self.bars, self.player, self.numbers])
 
     def _observe(self) -> None:
         for control in (self.model, self.stages):
             control.observe(self._restart, names="value")
         for place, cut in enumerate(self.cuts):
             cut.observe(partial(self._moved, place), names="value")
+        self._reset = resetter(self.model, self.stages)
+        self.player.on_reset(self.reset)
         self.uniform.on_click(lambda _: self._set(uniform(len(self._times), self.stages.value)))
         self.best.on_click(lambda _: self._set(optimal(self._times, self.stages.value).sizes))
+
+    def reset(self) -> None:
+        """Back to the first model and number of stages, and its blocks shared out evenly."""
+        self._reset()
+        self._restart()
 
     def _restart(self, _change: Any = None) -> None:
         """Price the layers of the model that is chosen, and begin with its blocks shared out evenly."""
@@ -104,7 +111,7 @@ class CutExplorer(w.VBox):
         self.timeline = t = simulate(one_f_one_b(p.num_stages, self.num_microbatches), costs)
         notes = [layers_in_words(self._names[a:b]) for a, b in zip(p.bounds, p.bounds[1:], strict=False)]
         self.bars.value = stage_bars(p.stage_times, notes, "ms", title="forward of each stage, milliseconds")
-        self.picture.value = svg.timeline(t, title="1f1b with these stages, milliseconds")
+        self.player.show(t, titles=["1f1b with these stages, milliseconds"])
         head = ("slowest stage", "mean of the stages", "step time", "bubble", 'idle due to "slower stage", all devices')
         cells = (
             f"stage {int(p.stage_times.argmax())}: {milliseconds(p.slowest)}",

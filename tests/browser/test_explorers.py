@@ -67,7 +67,7 @@ def test_runs_and_explores(browser: Any, lab: tuple[str, str], name: str) -> Non
     assert page.locator('[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
     assert page.locator(".jp-RenderedHTMLCommon img:not([alt])").count() == 0
     before = numbers(page)
-    pictures = page.locator('.widget-html svg[role="img"]')
+    pictures = page.locator('.pplab-player svg[role="img"]')
     assert pictures.count() == len(before), "one picture a schedule"
     devices, microbatches, chunks, ratio, hop = (
         page.get_by_title(f"{label}, as a number") for label in ("devices D", "micro-batches M", "chunks V", *RATIOS)
@@ -101,7 +101,7 @@ def test_number_box_and_theme(browser: Any, lab: tuple[str, str]) -> None:
     box.fill("8")
     box.press("Enter")
     wait_for_time(page, pplab.simulate(pplab.one_f_one_b(8, 8), pplab.Costs(hop=0.5)))
-    colour = page.locator(".widget-html svg text").first.evaluate("text => getComputedStyle(text).fill")
+    colour = page.locator(".pplab-player svg text").first.evaluate("text => getComputedStyle(text).fill")
     light = sum(int(c) for c in re.findall(r"\d+", colour)[:3]) > 380
     assert light == lab[1].endswith("Dark")
     take_picture(page, "theme", lab)
@@ -111,7 +111,7 @@ def test_number_box_and_theme(browser: Any, lab: tuple[str, str]) -> None:
 def take_picture(page: Any, name: str, lab: tuple[str, str]) -> None:
     """Store what the page shows around its explorer, where PPLAB_SCREENSHOTS names a folder."""
     if SHOTS:
-        page.locator(".widget-html").first.scroll_into_view_if_needed()
+        page.locator(".pplab-player, .widget-html").first.scroll_into_view_if_needed()
         page.screenshot(path=f"{SHOTS}/{name}-{lab[1].split()[-1].lower()}.png")
 
 
@@ -153,7 +153,7 @@ def test_other_explorers(browser: Any, lab: tuple[str, str], name: str) -> None:
     page.wait_for_timeout(300)
     shown = page.locator("table.pplab-numbers td").all_inner_texts()
     assert [plain(cell) for cell in expected] == [cell.strip() for cell in shown]
-    assert page.locator('.widget-html svg[role="img"][aria-label]').count() >= 1
+    assert page.locator(':is(.widget-html, .pplab-player) svg[role="img"][aria-label]').count() >= 1
     take_picture(page, name, lab)
     page.close()
 
