@@ -277,7 +277,8 @@ class Player {
     if (key === this.told && !fresh) return;
     this.told = key;
     const parts = ["does", "holds", "waits for"];
-    const shares = shown.flatMap(() => [24, 35, 34].map((share) => `${share / shown.length}%`));
+    const does = shown.some((t) => t.stored.pairs.length) ? 24 : 15;
+    const shares = shown.flatMap(() => [does, 30, 63 - does].map((share) => `${share / shown.length}%`));
     const widths = ["66px", ...shares].map((width) => make("col", { style: `width:${width}` }));
     this.table.style.minWidth = `${280 * shown.length}px`;
     const head = make("tr", {}, make("td"), ...shown.map((t) => make("th", { colspan: 3, scope: "colgroup" }, t.name)));
