@@ -84,13 +84,17 @@ def shown_data(
         {"html": note(t)} if isinstance(t, str) else _item(t, until, title, over)
         for t, title in zip(timelines, named, strict=True)
     ]
+    names = [item.get("name") for item in items]
+    for item, title in zip(items, named, strict=True):
+        if title and names.count(item.get("name")) > 1:
+            item["name"] = title
     return {"until": until, "items": items, "code": code}
 
 
 def _item(t: Timeline, until: float, title: str | None, over: str) -> dict[str, Any]:
     """A picture with its caption, where things are in it, and the columns as a text that is read when needed."""
     return {
-        "name": title or check_timeline(t).schedule.name,
+        "name": check_timeline(t).schedule.name,
         "html": svg.timeline(t, until=until, title=title, tooltips=False) + caption(t, over),
         "frame": svg.frame(t, until=until)._asdict(),
         "num_devices": t.schedule.num_devices,
