@@ -8,14 +8,15 @@ LAB_ARGS ?=
 ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 BIN := .venv/bin
 
-.PHONY: help lab test bench notebooks solutions clean
+.PHONY: help lab test bench notebooks solutions site clean
 
 help:
 	@echo "make lab        set up .venv and open the first notebook in JupyterLab"
 	@echo "make test       set up the tests too, then run every check"
 	@echo "make bench      run the benchmarks"
-	@echo "make notebooks  run every notebook and store its outputs"
+	@echo "make notebooks  link the notebooks in their order, run them all and store their outputs"
 	@echo "make solutions  make solutions and student versions from notebooks/exercises/source"
+	@echo "make site       build the static edition, pages to read without a kernel: build/site/index.html"
 	@echo "make clean      remove .venv, caches and build files"
 
 lab: .venv/.lab
@@ -31,10 +32,16 @@ bench: .venv/.lab
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 
 notebooks: .venv/.test
+	$(BIN)/python scripts/navigation.py
 	$(BIN)/python tests/notebooks/refresh.py
 
 solutions: .venv/.test
 	$(BIN)/python tests/notebooks/solutions.py
+
+site: .venv/.site
+	rm -rf build/site
+	$(BIN)/python -m sphinx -q -E -W --keep-going -c site -d build/doctrees . build/site
+	@echo "open build/site/index.html"
 
 .venv/.lab: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("pplab needs Python 3.11 or newer, but $(PYTHON) is %d.%d. Name another one, for example: make lab PYTHON=python3.12" % v[:2])'
@@ -42,8 +49,12 @@ solutions: .venv/.test
 	extra=$$(TORCH="$(TORCH)" $(PYTHON) scripts/torch_index.py) && $(BIN)/pip install $$extra -r requirements.txt -e .
 	@touch $@
 
-.venv/.test: .venv/.lab tests/requirements.txt
-	$(BIN)/pip install -q -r requirements.txt -r tests/requirements.txt
+.venv/.site: .venv/.lab site/requirements.txt
+	$(BIN)/pip install -q -r requirements.txt -r site/requirements.txt
+	@touch $@
+
+.venv/.test: .venv/.site tests/requirements.txt
+	$(BIN)/pip install -q -r requirements.txt -r site/requirements.txt -r tests/requirements.txt
 	@touch $@
 
 clean:

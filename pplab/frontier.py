@@ -11,6 +11,7 @@ import numpy as np
 
 from pplab.costs import Costs, check_costs
 from pplab.metrics import bubble_fraction, peak_in_flight
+from pplab.placement import PLACEMENTS
 from pplab.schedule import Schedule
 from pplab.schedules import SCHEDULES
 from pplab.schedules._sizes import check_schedule_sizes, check_sizes
@@ -86,7 +87,8 @@ def frontier(
     if limits is None:
         limits = [*np.linspace(1, num_devices, 8), *np.linspace(num_devices, 2 * num_devices - 1, 5)]
         limits = np.unique(np.minimum(np.round(limits), num_microbatches))
-    limits = sorted(float(limit) for limit in limits)
+    limits = _read_limits(limits)
+    shapes = _read_shapes(shapes)
     named = []
     for s in _named(num_devices, num_microbatches):
         share = num_devices / s.num_stages
@@ -98,6 +100,31 @@ def frontier(
         find = partial(search, each, num_devices, num_microbatches, chunks, placement=placement, over=over)
         curves[chunks, placement] = _curve(partial(find, effort=effort), each, limits)
     return Frontier(tuple(named), curves, num_devices, num_microbatches, over)
+
+
+def _read_limits(limits: Any) -> list[float]:
+    """Limits in rising order; raises ValueError for what are none."""
+    try:
+        return sorted(float(limit) for limit in limits)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"limits is {limits!r:.60}: give numbers of micro-batches in a list, such as [2, 4, 8]; for any amount of "
+            "memory, as many as there are micro-batches"
+        ) from None
+
+
+def _read_shapes(shapes: Any) -> list[Shape]:
+    """Shapes; raises ValueError for what are none."""
+    try:
+        read = [(chunks, placement) for chunks, placement in shapes]
+    except (TypeError, ValueError):
+        read = [(None, None)]
+    if any(not isinstance(placement, str) or placement not in PLACEMENTS for _, placement in read):
+        raise ValueError(
+            f"shapes is {shapes!r:.60}: give (chunks a device, placement) for each curve, such as "
+            f"[(1, 'wrap'), (2, 'v')]; placements are {', '.join(PLACEMENTS)}"
+        )
+    return read
 
 
 def _curve(find: Callable[..., Found], costs: Costs, limits: Sequence[float]) -> tuple[Point, ...]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -16,13 +15,13 @@ from pplab.memory import PARTS, BytesPerParameter, estimate_memory
 from pplab.model import MODELS, TransformerModel
 from pplab.plan_table import Plan, PlannedLayout
 from pplab.presets import check_whole
+from pplab.progress import Progress, watched
 from pplab.step_time import StepTime, blocks_per_stage, step_time
 
 __all__ = [
     "Choices", "Cluster", "Conditions", "Layout", "Mesh", "Peers", "Plan", "PlannedLayout", "StepTime", "evaluate",
     "memory_parts", "mesh", "plan", "step_time",
 ]  # fmt: skip
-Progress = bool | Callable[[int, int], Any]
 _FILLED = ("1f1b", "eager-1f1b", "interleaved-1f1b")  # hold no more once 2D micro-batches are under way
 
 
@@ -87,7 +86,7 @@ def plan(
     choices = Choices(tensor, pipeline, data, num_chunks, micro_batch_size, recompute, schedules, across_nodes)
     found = layouts(model, cluster, global_batch, conditions.seq_len, choices, sequence_parallel)
     ordered = sorted(found, key=lambda x: (x.schedule, x.pipeline, x.num_microbatches, x.num_chunks))
-    rows = [evaluate(model, cluster, layout, conditions) for layout in _watched(ordered, progress)]
+    rows = [evaluate(model, cluster, layout, conditions) for layout in watched(ordered, progress, "layouts")]
     return Plan.of(model, cluster, global_batch, rows)
 
 
@@ -154,31 +153,3 @@ def memory_of_one(model: TransformerModel, layout: Layout, conditions: Condition
         recompute=layout.recompute, tensor_parallel=layout.tensor, sequence_parallel=conditions.sequence_parallel,
     )  # fmt: skip
     return np.array([getattr(estimate, part) for part in PARTS])
-
-
-def _watched(items: Sequence[Layout], progress: Progress) -> Iterable[Layout]:
-    """The items, with a report of how many are done before each and after the last."""
-    report = _bar(len(items)) if progress is True else progress
-    for done, item in enumerate(items):
-        if report:
-            report(done, len(items))
-        yield item
-    if report:
-        report(len(items), len(items))
-
-
-def _bar(count: int) -> Callable[[int, int], None] | None:
-    """A notebook's progress bar; None without ipywidgets."""
-    try:
-        from IPython.display import display
-        from ipywidgets import IntProgress
-    except ImportError:
-        return None
-    bar = IntProgress(max=max(1, count), description="layouts")
-    display(bar)  # type: ignore[no-untyped-call]
-
-    def report(done: int, _: int) -> None:
-        if done % 16 == 0 or done == count:  # each change is a message to the browser
-            bar.value = done
-
-    return report

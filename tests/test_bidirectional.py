@@ -186,18 +186,24 @@ def test_hanayo_stands_in_a_wave_and_holds_a_group():
 @pytest.mark.parametrize(
     ("build", "text"),
     [
-        (lambda: dualpipe(3, 8), "num_devices must be even for dualpipe, not 3: stage k stands on devices k and D − 1"),
-        (lambda: dualpipe(3, 8), "take 2 or 4"),
-        (lambda: dualpipe(1, 8), "not 1: stage k stands on devices k and D − 1 − k; take 2"),
+        (
+            lambda: dualpipe(5, 9),
+            "num_devices must be even for dualpipe, not 5: stage k stands on devices k and D − 1 − k; "
+            "take num_devices=4 with num_microbatches=10 or num_devices=6 with num_microbatches=12",
+        ),
+        (lambda: dualpipe(3, 8), "take num_devices=2 with num_microbatches=8 or num_devices=4 with num_microbatches=8"),
+        (lambda: dualpipe(1, 8), "D − 1 − k; take num_devices=2 with num_microbatches=8"),
         (lambda: dualpipe(4, 6), "num_microbatches is 6: dualpipe needs 2 · num_devices = 8 or more, so that forwards"),
         (lambda: dualpipe(4, 6), "take 8, or fewer devices"),
         (
             lambda: dualpipe(4, 9),
-            "num_microbatches must be even for dualpipe, not 9: half of them go each way; take 8 or",
+            "num_microbatches must be even for dualpipe, not 9: half of them go each way; take num_devices=4 with "
+            "num_microbatches=10",
         ),
         (
             lambda: dualpipe(4, 8, num_chunks=1),
-            "dualpipe holds two stages a device, so num_chunks can only be 2, not 1",
+            "dualpipe holds two stages a device, so num_chunks can only be 2, not 1: take V = 2 with these "
+            "D = 4 and M = 8",
         ),
         (lambda: dualpipe_v(4, 7), "num_microbatches is 7: dualpipe-v needs 2 · num_devices = 8 or more"),
         (

@@ -130,3 +130,18 @@ def test_draws_into_given_axes_and_refuses_what_is_no_frontier(found):
         pplab.draw_frontier(3)
     with pytest.raises(ValueError, match="look is 'blue'"):
         pplab.draw_frontier(found, look="blue")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"limits": 5}, r"limits is 5: give numbers of micro-batches in a list, such as \[2, 4, 8\]"),
+        ({"limits": [None]}, r"limits is \[None\]: give numbers"),
+        ({"limits": "ab"}, "limits is 'ab': give numbers"),
+        ({"shapes": 5}, r"shapes is 5: give \(chunks a device, placement\) for each curve"),
+        ({"shapes": [(2, [[0, 5], [1, 4], [2, 3]])]}, "placements are wrap, v"),
+    ],
+)
+def test_says_what_limits_and_shapes_are(given, text):
+    with pytest.raises(ValueError, match=text):
+        pplab.frontier(None, 3, 3, **given)

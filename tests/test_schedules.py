@@ -119,6 +119,11 @@ def test_can_be_timed_measured_and_shown(name):
 
 
 @every_schedule
+def test_the_docstring_cites_a_paper(name):
+    assert re.search(r"(et\s+al\.|and \w+|-AI|-Poirier)\s+\d{4}", inspect.getdoc(SCHEDULES[name]))
+
+
+@every_schedule
 def test_the_picture_in_the_docstring_is_right(name):
     picture = re.findall(r"device \d+ +(.+)", inspect.getdoc(SCHEDULES[name]))
     cells = [line.split() for line in picture]

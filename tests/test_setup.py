@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import tomllib
+from collections import ChainMap
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
@@ -44,12 +45,13 @@ def test_requirements_are_exact_and_a_readers_own():
     assert set(read_pins(ROOT / "requirements.txt")) == READER
 
 
-def test_what_only_tests_need_stands_apart():
-    assert not READER & set(read_pins(ROOT / "tests/requirements.txt"))
+@pytest.mark.parametrize("folder", ["site", "tests"])
+def test_what_only_tests_and_pages_need_stands_apart(folder):
+    assert not READER & set(read_pins(ROOT / folder / "requirements.txt"))
 
 
 def test_ranges_admit_the_pins():
-    pins = read_pins(ROOT / "requirements.txt") | read_pins(ROOT / "tests/requirements.txt")
+    pins = ChainMap(*(read_pins(ROOT / folder / "requirements.txt") for folder in (".", "site", "tests")))
     extras = PROJECT["optional-dependencies"]
     ranges = [Requirement(text) for text in PROJECT["dependencies"] + list(chain(*extras.values()))]
     assert {canonicalize_name(needed.name) for needed in ranges} == set(pins)

@@ -265,10 +265,15 @@ def test_every_named_schedule_can_be_explored(name):
         assert len(e.timelines) == 1 or f"{name}: " in pictures(e)[0]
 
 
-@pytest.mark.parametrize("names", [(), ("gpip",), ("1f1b", "nothing")])
+@pytest.mark.parametrize("names", [(), ("gpip",), ("1f1b", "nothing"), (["1f1b"],), (5,)])
 def test_explore_needs_schedules_that_there_are(names):
     with pytest.raises(ValueError, match="explore needs schedules out of naive, gpipe"):
         Explorer(*names)
+
+
+def test_explore_says_where_chunks_are_no_choice():
+    with pytest.raises(ValueError, match="num_chunks is 3, but zb-v leave no choice: leave it out"):
+        Explorer("zb-v", num_chunks=3)
 
 
 @pytest.mark.parametrize("sizes", [{"num_devices": 17}, {"num_microbatches": 0}, {"hop": 2.5}, {"ratio": 0.1}])

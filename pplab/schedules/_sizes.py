@@ -45,7 +45,7 @@ def check_one_chunk(name: str, num_devices: object, num_microbatches: object, nu
     """As check_schedule_sizes for a schedule of one stage a device; raises ValueError for other numbers of chunks."""
     devices, microbatches, chunks = check_schedule_sizes(num_devices, num_microbatches, num_chunks)
     if chunks != 1:
-        raise ValueError(f"{name} holds one stage a device, so num_chunks can only be 1, not {chunks}")
+        raise ValueError(f"{name} holds one stage a device, {_only(1, chunks, devices, microbatches)}")
     return devices, microbatches
 
 
@@ -53,16 +53,21 @@ def check_two_chunks(name: str, num_devices: object, num_microbatches: object, n
     """As check_schedule_sizes for a schedule of two stages a device; raises ValueError for other numbers of chunks."""
     devices, microbatches, chunks = check_schedule_sizes(num_devices, num_microbatches, num_chunks)
     if chunks != 2:
-        raise ValueError(f"{name} holds two stages a device, so num_chunks can only be 2, not {chunks}")
+        raise ValueError(f"{name} holds two stages a device, {_only(2, chunks, devices, microbatches)}")
     return devices, microbatches
 
 
-def check_even(name: str, why: str, **sizes: int) -> None:
-    """Raise ValueError, with the nearest that are, for a size that is not even."""
+def check_even(name: str, why: str, nearest: str | None = None, **sizes: int) -> None:
+    """Raise ValueError, with the nearest that are unless others are given, for a size that is not even."""
     for size, value in sizes.items():
         if value % 2:
-            near = f"{value - 1} or {value + 1}" if value > 1 else "2"
+            near = nearest or (f"{value - 1} or {value + 1}" if value > 1 else "2")
             raise ValueError(f"{size} must be even for {name}, not {value}: {why}; take {near}")
+
+
+def _only(right: int, chunks: int, devices: int, microbatches: int) -> str:
+    way = f"take V = {right} with these D = {devices} and M = {microbatches}"
+    return f"so num_chunks can only be {right}, not {chunks}: {way}"
 
 
 def _short(number: int) -> str:

@@ -21,9 +21,10 @@ def dualpipe(num_devices: int, num_microbatches: int, num_chunks: int = 2) -> Sc
     section 3.2.1. Raises ValueError for sizes below 1, too large ones, odd ones, and less than 2D micro-batches.
     """
     num_devices, num_microbatches = check_two_chunks("dualpipe", num_devices, num_microbatches, num_chunks)
-    check_even("dualpipe", "stage k stands on devices k and D − 1 − k", num_devices=num_devices)
+    near = _nearest(num_devices, num_microbatches)
+    check_even("dualpipe", "stage k stands on devices k and D − 1 − k", near, num_devices=num_devices)
     _check_enough("dualpipe", num_devices, num_microbatches)
-    check_even("dualpipe", "half of them go each way", num_microbatches=num_microbatches)
+    check_even("dualpipe", "half of them go each way", near, num_microbatches=num_microbatches)
     half, each_way = num_devices // 2, num_microbatches // 2
     rows = [_row(rank, half, each_way) for rank in range(half)]
     device, kind, leg, microbatch, paired = _join(rows + rows[::-1])
@@ -54,6 +55,13 @@ def dualpipe_v(num_devices: int, num_microbatches: int, num_chunks: int = 2, pla
     device, kind, leg, microbatch, paired = _join(rows)
     stage = np.where(leg == 0, device, 2 * num_devices - 1 - device)
     return Schedule.from_columns(device, stage, kind, microbatch, paired, name="dualpipe-v")
+
+
+def _nearest(num_devices: int, num_microbatches: int) -> str:
+    """The nearest sizes that DualPipe takes: each even D beside the one given, with the next M that it takes."""
+    devices = sorted({max(2, num_devices - num_devices % 2), num_devices + num_devices % 2})
+    even = num_microbatches + num_microbatches % 2
+    return " or ".join(f"num_devices={d} with num_microbatches={max(2 * d, even)}" for d in devices)
 
 
 def _check_enough(name: str, num_devices: int, num_microbatches: int) -> None:

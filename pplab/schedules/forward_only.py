@@ -15,7 +15,8 @@ def forward_only(num_devices: int, num_microbatches: int, num_chunks: int = 1, p
         device 1   .  F0 F1 F2
 
     Chunk c of device k is stage c · D + k, and forwards come in interleaved-1f1b's order. For M ≥ D a step takes
-    V · M + D − 1 slots of a chunk, a bubble of (D − 1)/(V · M + D − 1). It cannot train: pplab.numeric and
+    V · M + D − 1 slots of a chunk, a bubble of (D − 1)/(V · M + D − 1): the ramp of Huang et al. 2019 (GPipe, arXiv
+    1811.06965, section 2.3) without the way back. It cannot train: pplab.numeric and
     pplab.memory refuse it. Raises ValueError for sizes below 1, too large ones, and a placement that is no wrap.
     """
     num_devices, num_microbatches, num_chunks = check_schedule_sizes(num_devices, num_microbatches, num_chunks)

@@ -14,6 +14,7 @@ def gpipe(num_devices: int, num_microbatches: int, num_chunks: int = 1, backward
 
     ``backward_order``: ``"reverse"`` runs the last micro-batch's backward first, as the paper and the
     chapter do; ``"fifo"`` the first one's, as PyTorch's ScheduleGPipe does. Times are the same.
+    Huang et al. 2019, GPipe (arXiv 1811.06965), section 2.3.
     Raises ValueError for sizes below 1, too large ones, another order.
     """
     num_devices, num_microbatches = check_one_chunk("gpipe", num_devices, num_microbatches, num_chunks)

@@ -24,6 +24,7 @@ def interleaved_1f1b(
     first (one group where M < D): a group passes all chunks before the next one starts. Device k warms up with
     2(D − k − 1) + (V − 1) · G forwards, G the largest group, as Megatron-LM does; ``short_warm_up`` leaves the
     doubling out: less is held, and a hop costs more. Any M; PyTorch's order where it takes M.
+    Narayanan et al. 2021, Efficient Large-Scale Language Model Training (SC'21, arXiv 2104.04473), section 2.2.
     Raises ValueError for sizes below 1, too large ones, and a placement that is no wrap.
     """
     num_devices, num_microbatches, num_chunks = check_schedule_sizes(num_devices, num_microbatches, num_chunks)

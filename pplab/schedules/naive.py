@@ -13,7 +13,8 @@ def naive(num_devices: int, num_microbatches: int, num_chunks: int = 1) -> Sched
         device 1   .  F0 B0 .  .  F1 B1 .
 
     Model parallelism without a pipeline: one device works at a time, the others wait; bubble
-    1 − 1/D whatever M is. Raises ValueError for sizes below 1 and too large ones.
+    1 − 1/D whatever M is (Huang et al. 2019, GPipe, arXiv 1811.06965, figure 2b).
+    Raises ValueError for sizes below 1 and too large ones.
     """
     num_devices, num_microbatches = check_one_chunk("naive", num_devices, num_microbatches, num_chunks)
     device = np.repeat(np.arange(num_devices), 2 * num_microbatches)

@@ -55,6 +55,9 @@ class Explorer(w.VBox):
         rows: dict[str, w.Widget] = {}
         rows["devices"], self.devices = number("devices D", num_devices, 1, _MOST_DEVICES)
         rows["microbatches"], self.microbatches = number("micro-batches M", num_microbatches, 1, 128)
+        if num_chunks is not None and not any(map(leaves_chunks_free, schedules)):
+            names = ", ".join(schedules)
+            raise ValueError(f"num_chunks is {num_chunks!r:.40}, but {names} leave no choice: leave it out")
         chunks = usual_chunks(schedules) if num_chunks is None else num_chunks
         rows["chunks"], self.chunks = number("chunks V", chunks, 1, 8)
         rows["ratio"], self.ratio = number("backward : forward", float(ratio), 0.5, 4.0, 0.5)
@@ -152,7 +155,7 @@ class Explorer(w.VBox):
 
 
 def _check_names(schedules: tuple[str, ...], over: str) -> None:
-    unknown = [name for name in schedules if name not in SCHEDULES]
+    unknown = [name for name in schedules if not isinstance(name, str) or name not in SCHEDULES]
     if unknown or not schedules:
         raise ValueError(f"explore needs schedules out of {', '.join(SCHEDULES)}; not {unknown or 'none'}")
     if over not in ("makespan", "span"):
