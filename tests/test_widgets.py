@@ -16,15 +16,32 @@ from pplab import Costs, bars, bubble_fraction, makespan, peak_in_flight, simula
 from pplab.batching import BatchLayout, batch_layouts, frontier
 from pplab.hardware import ACCELERATORS, LINKS, layer_times, naive_split, stage_and_message_time
 from pplab.model import MODELS
+from pplab.numeric import MLP, MODES
 from pplab.partition import Partition, optimal, uniform
-from pplab.widgets import Explorer, explore, explore_batches, explore_cuts, explore_links
+from pplab.widgets import (
+    Explorer,
+    Player,
+    explore,
+    explore_asynchronous,
+    explore_batches,
+    explore_cuts,
+    explore_layout,
+    explore_links,
+    explore_memory,
+)
 from pplab.widgets.batches import layouts_table
 from pplab.widgets.controls import choice, number, set_range
 from pplab.widgets.cuts import pushed
 from pplab.widgets.tables import milliseconds
 
+# a number box belongs to its slider
+MOVED = (ipywidgets.IntSlider, ipywidgets.FloatSlider, ipywidgets.Dropdown, ipywidgets.Checkbox)
+BOXES = (ipywidgets.BoundedIntText, ipywidgets.BoundedFloatText)
 MAKERS = [lambda: explore("gpipe", "1f1b"), explore_cuts, explore_links, explore_batches]
 NAMES = ["schedules", "cuts", "links", "batches"]
+SIZES = ["devices D", "micro-batches M"]
+BLOCKING, RECOMPUTE = "a hop keeps both devices busy", "recompute: run each forward again before its backward"
+SPLIT = "sequence parallel: tensor ranks share norms and dropouts too"
 
 
 def cells(html):
@@ -53,6 +70,52 @@ def test_every_control_has_a_visible_label_and_numbers_have_a_box(make):
         if isinstance(control, (ipywidgets.IntSlider, ipywidgets.FloatSlider, ipywidgets.Dropdown, ipywidgets.Button)):
             assert control.description
     assert len({s.description for s in sliders}) == len(sliders)
+
+
+def train_something():
+    draw = np.random.default_rng(0)
+    return explore_asynchronous(MLP([4] * 4), draw.normal(size=(8, 4)), draw.normal(size=(8, 4)), 2, 4, passes=2)
+
+
+@pytest.mark.parametrize(
+    ("make", "first", "more"),
+    [
+        (lambda: explore("1f1b"), [*SIZES, "backward : forward", "hop : forward"], [BLOCKING]),
+        (
+            lambda: explore("zb-h1", "interleaved-1f1b", recompute=True),
+            [*SIZES, "chunks V", "hop : forward"],
+            ["backward : forward", "weight share of backward", RECOMPUTE, BLOCKING],
+        ),
+        (explore_batches, ["global batch", "devices a pipeline D", "devices in all"], None),
+        (explore_cuts, ["stages D", *(f"stage {k} from layer" for k in (1, 2, 3))], ["model"]),
+        (explore_links, ["link", "messages are", "micro-batch size B", "devices D"], ["micro-batches M"]),
+        (
+            explore_memory,
+            [*SIZES, "recomputation", "sequence parallel: they share norms and dropouts too"],
+            ["model", "micro-batch size B", "tensor parallel", "bytes a parameter", "accelerator"],
+        ),
+        (
+            explore_layout,
+            ["tensor t", "pipeline p", "chunks V", "recomputation"],
+            ["model", "nodes of 8 devices", "micro-batch size", SPLIT],
+        ),
+        (train_something, ["devices D", "learning rate", "loss over"], list(MODES)),
+    ],
+    ids=["schedules", "schedules that split", "batches", "cuts", "links", "memory", "layouts", "asynchronous"],
+)
+def test_at_most_four_controls_at_first_sight_and_each_has_a_label(make, first, more):
+    e = make()
+    widgets = all_widgets(e)
+    moved = [x.description for x in widgets if isinstance(x, MOVED)]
+    assert len(first) <= 4
+    if more is None:
+        assert moved == first
+    else:
+        assert at_first_sight(e) == [first, more]
+    assert len(set(moved)) == len(moved)
+    for x in widgets:  # a box's label is its tooltip, since the words before it are the slider's
+        if not isinstance(x, (ipywidgets.Box, ipywidgets.HTML, ipywidgets.IntProgress, Player)):
+            assert x.tooltip.endswith(", as a number") if isinstance(x, BOXES) else x.description.strip()
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=NAMES)
@@ -147,7 +210,7 @@ def pictures(e):
 
 
 def at_first_sight(e):
-    """The labels of the controls outside "more", and of those in it."""
+    """The labels of the controls outside "more", and of those in it, which its button shows and hides."""
     place = next(i for i, x in enumerate(e.children) if isinstance(x, ipywidgets.ToggleButton))
     button, box = e.children[place : place + 2]
     assert (button.description, button.value, box.layout.display) == ("more", False, "none")
@@ -155,8 +218,8 @@ def at_first_sight(e):
     assert box.layout.display == ""
     button.value = False
     assert box.layout.display == "none"
-    first = [x for row in e.children[:place] for x in all_widgets(row)]
-    return [[x.description for x in group if getattr(x, "description", "")] for group in (first, all_widgets(box))]
+    outside = [x for row in (*e.children[:place], *e.children[place + 2 :]) for x in all_widgets(row)]
+    return [[x.description for x in group if isinstance(x, MOVED)] for group in (outside, all_widgets(box))]
 
 
 def test_any_number_of_schedules_share_an_axis():
@@ -182,19 +245,6 @@ def test_chunks_share_a_devices_work_and_each_picture_has_its_numbers():
 
 
 @pytest.mark.parametrize(
-    ("names", "third", "more"),
-    [
-        (("gpipe", "1f1b"), "backward : forward", ["a hop keeps both devices busy"]),
-        (("1f1b", "interleaved-1f1b"), "chunks V", ["backward : forward", "a hop keeps both devices busy"]),
-    ],
-)
-def test_four_controls_at_first_sight_and_the_rest_under_more(names, third, more):
-    first, rest = at_first_sight(explore(*names))
-    assert first == ["devices D", "micro-batches M", third, "hop : forward"]
-    assert rest == more
-
-
-@pytest.mark.parametrize(
     ("names", "given", "chunks"),
     [
         (("interleaved-1f1b",), None, 2),
@@ -210,10 +260,9 @@ def test_v_begins_as_the_schedules_have_it_or_as_told(names, given, chunks):
 
 
 def test_recompute_is_at_hand_where_it_is_asked_for():
-    words = "recompute: run each forward again before its backward"
-    assert words in at_first_sight(explore("gpipe", recompute=False))[0]
-    assert words in at_first_sight(explore("interleaved-1f1b", recompute=False))[1]
-    assert all(words not in group for group in at_first_sight(explore("gpipe")))
+    assert RECOMPUTE in at_first_sight(explore("gpipe", recompute=False))[0]
+    assert RECOMPUTE in at_first_sight(explore("interleaved-1f1b", recompute=False))[1]
+    assert all(RECOMPUTE not in group for group in at_first_sight(explore("gpipe")))
 
 
 def test_sizes_that_a_schedule_refuses_get_its_words(monkeypatch):
@@ -313,6 +362,7 @@ def test_cuts_begin_with_blocks_shared_out_evenly():
     e = explore_cuts()
     assert naive_split(MODELS["Llama-3 8B"], 4) == (9, 8, 8, 9)
     expect_cuts(e, (9, 8, 8, 9))
+    assert "Llama-3 8B: forward of each stage" in e.bars.value
     assert "embedding to block 7" in e.bars.value
     assert "block 24 to head" in e.bars.value
 

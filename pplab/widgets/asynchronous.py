@@ -14,7 +14,7 @@ from pplab.metrics import bubble_fraction, steady_window
 from pplab.schedules import SCHEDULES
 from pplab.simulate import simulate
 from pplab.stage import MLP
-from pplab.widgets.controls import choice, number, resetter, switch
+from pplab.widgets.controls import choice, first_and_more, number, resetter, switch
 from pplab.widgets.player import Player
 from pplab.widgets.tables import note, table
 
@@ -31,7 +31,9 @@ _HEAD = (
 
 
 class AsynchronousExplorer(w.VBox):
-    """D, the learning rate and a switch a mode; below, the loss of each, its numbers, and two passes as timelines.
+    """D, the learning rate, what losses are drawn over; below, each mode's loss and numbers, two passes as timelines.
+
+    Under "more": a switch a mode.
 
     The model and its data are the caller's, cut into ``num_microbatches`` that go through ``passes`` times; synchronous
     and 2bw update once for all of them. Costs are a forward of 1 and a backward of 2 on each stage of D.
@@ -68,7 +70,7 @@ class AsynchronousExplorer(w.VBox):
             control.observe(self._show, names="value")
         self.player.on_reset(resetter(*controls))
         self._show()
-        above = [*rows.values(), self.over, w.HBox(list(self.modes.values()))]
+        above = first_and_more([*rows.values(), self.over], [w.HBox(list(self.modes.values()))])
         super().__init__([*above, self.picture, self.numbers, self.player])
 
     def _show(self, _change: Any = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -50,6 +50,17 @@ def choice(label: str, value: str, options: Iterable[str]) -> w.Widget:
     return w.Dropdown(
         options=known, value=value, description=label, style=_LABEL, layout=w.Layout(width="430px"), tooltip=label
     )
+
+
+def first_and_more(first: Sequence[w.Widget], more: Sequence[w.Widget]) -> list[w.Widget]:
+    """The controls at first sight, at most four, then the others in a box that the button "more" opens.
+
+    A button, since the title of an Accordion cannot be reached with the keyboard.
+    """
+    button = w.ToggleButton(description="more", tooltip="more controls", layout=w.Layout(width="80px"))
+    box = w.VBox(list(more), layout=w.Layout(display="none"))
+    button.observe(lambda change: setattr(box.layout, "display", "" if change.new else "none"), names="value")
+    return [*first, button, box]
 
 
 def resetter(*controls: w.Widget) -> Callable[[], None]:

@@ -17,7 +17,7 @@ from pplab.schedule import Schedule
 from pplab.schedules import SCHEDULES
 from pplab.simulate import simulate
 from pplab.timeline import Timeline
-from pplab.widgets.controls import number, switch
+from pplab.widgets.controls import first_and_more, number, switch
 from pplab.widgets.player import Player, grid_html
 from pplab.widgets.tables import table
 
@@ -85,7 +85,8 @@ class Explorer(w.VBox):
         for control in self._controls.values():
             control.observe(self._show, names="value")
         self._show()
-        super().__init__([*_first_and_more(rows, schedules, self._shows_recompute), self.player, self.numbers])
+        first, more = _arranged(rows, schedules, self._shows_recompute)
+        super().__init__([*first_and_more(first, more), self.player, self.numbers])
 
     def _simulate(self, name: str) -> Timeline | str:
         """What the controls say under a schedule, or why it refuses the sizes."""
@@ -162,19 +163,13 @@ def _check_names(schedules: tuple[str, ...], over: str) -> None:
         raise ValueError(f"over is {over!r:.40}: choose 'makespan' or 'span'")
 
 
-def _first_and_more(rows: dict[str, w.Widget], schedules: tuple[str, ...], recompute: bool) -> list[w.Widget]:
-    """Four controls at first sight, and the others that change something in a box that a button opens.
-
-    A button, since the title of an Accordion cannot be reached with the keyboard.
-    """
+def _arranged(rows: dict[str, w.Widget], schedules: tuple[str, ...], recompute: bool) -> tuple[list[w.Widget], ...]:
+    """Four controls for first sight, and the others that change something."""
     free = any(map(leaves_chunks_free, schedules))
     third = "chunks" if free else "recompute" if recompute else "ratio"
     wanted = {"ratio": True, "share": any(map(splits_backward, schedules)), "recompute": recompute, "blocking": True}
-    button = w.ToggleButton(description="more", tooltip="more controls", layout=w.Layout(width="80px"))
-    more = w.VBox([rows[key] for key, shown in wanted.items() if shown and key != third])
-    more.layout.display = "none"
-    button.observe(lambda change: setattr(more.layout, "display", "" if change.new else "none"), names="value")
-    return [rows["devices"], rows["microbatches"], rows[third], rows["hop"], button, more]
+    more = [rows[key] for key, shown in wanted.items() if shown and key != third]
+    return [rows[key] for key in ("devices", "microbatches", third, "hop")], more
 
 
 @lru_cache

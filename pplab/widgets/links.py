@@ -13,7 +13,7 @@ from pplab.metrics import bubble_fraction, makespan
 from pplab.model import MODELS
 from pplab.schedules import one_f_one_b
 from pplab.simulate import simulate
-from pplab.widgets.controls import choice, number, preset, resetter
+from pplab.widgets.controls import choice, first_and_more, number, preset, resetter
 from pplab.widgets.player import Player, grid_html
 from pplab.widgets.tables import MS, milliseconds, table
 
@@ -25,7 +25,7 @@ SENDING: dict[str, dict[str, bool]] = {
 
 
 class LinkExplorer(w.VBox):
-    """A link, how it is used, B, D and M; below, 1F1B of a model's blocks over it, and its numbers.
+    """A link, how it is used, B, D, and M under "more"; below, 1F1B of a model's blocks over it, and its numbers.
 
     Set ``link.value``, ``sending.value`` (a key of SENDING), ``micro_batch_size.value``, ``devices.value`` or
     ``microbatches.value`` to move a control from code; ``times`` (seconds), ``timeline`` and ``free`` (the same step
@@ -58,7 +58,8 @@ class LinkExplorer(w.VBox):
             control.observe(self._show, names="value")
         self.player.on_reset(resetter(*controls))
         self._show()
-        super().__init__([self.link, self.sending, *rows.values(), self.player, self.numbers])
+        first = [self.link, self.sending, rows["size"], rows["devices"]]
+        super().__init__([*first_and_more(first, [rows["microbatches"]]), self.player, self.numbers])
 
     def _time(self) -> StageAndMessage:
         return stage_and_message_time(

@@ -87,8 +87,7 @@ def test_runs_and_explores(browser: Any, lab: tuple[str, str], name: str) -> Non
     take_picture(page, name, lab)
     blocking = page.get_by_text("a hop keeps both devices busy")
     assert not blocking.is_visible()
-    page.get_by_role("button", name="more", exact=True).focus()
-    page.keyboard.press("Space")
+    open_more(page)
     blocking.wait_for(timeout=15_000)
     page.close()
 
@@ -115,8 +114,8 @@ def take_picture(page: Any, name: str, lab: tuple[str, str]) -> None:
         page.screenshot(path=f"{SHOTS}/{name}-{lab[1].split()[-1].lower()}.png")
 
 
-def others() -> dict[str, tuple[Any, Any, int | None]]:
-    """The other notebooks' explorers as they open: the explorer, a control to move, its place among sliders."""
+def others() -> dict[str, tuple[Any, Any, int | None, str]]:
+    """The other notebooks' explorers as they open: the explorer, a control to move, its place, a label under "more"."""
     cuts, batches, memory = explore_cuts(), explore_batches(), explore_memory()
     layout, links = explore_layout(), explore_links("Llama-3 8B", link="Ethernet 100")
     draw = np.random.default_rng(0)  # the problem of notebook 12
@@ -124,12 +123,12 @@ def others() -> dict[str, tuple[Any, Any, int | None]]:
     targets = np.tanh(batch @ draw.normal(size=(16, 16)) / 4) @ draw.normal(size=(16, 4)) / 4
     training = explore_asynchronous(MLP([16] * 8 + [4]), batch, targets, learning_rate=0.4, target=0.05)
     return {
-        "12_asynchronous": (training, training.devices, 0),
-        "01_stages": (cuts, cuts.cuts[0], 1),
-        "03_micro_batches": (batches, batches.devices, 1),
-        "06_memory": (memory, memory.devices, 0),
-        "09_imbalance_and_links": (links, links.micro_batch_size, 0),
-        "10_3d_parallelism": (layout, layout.pipeline, None),
+        "12_asynchronous": (training, training.devices, 0, "2bw"),
+        "01_stages": (cuts, cuts.cuts[0], 1, "model"),
+        "03_micro_batches": (batches, batches.devices, 1, ""),
+        "06_memory": (memory, memory.devices, 0, "accelerator"),
+        "09_imbalance_and_links": (links, links.micro_batch_size, 0, "micro-batches M"),
+        "10_3d_parallelism": (layout, layout.pipeline, None, "nodes of 8 devices"),
     }
 
 
@@ -140,7 +139,7 @@ def test_other_explorers(browser: Any, lab: tuple[str, str], name: str) -> None:
     page = open_and_run(browser, lab[0], name)
     assert page.locator('[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
     assert page.locator(".jp-RenderedHTMLCommon img:not([alt])").count() == 0
-    explorer, control, place = others()[name]
+    explorer, control, place, hidden = others()[name]
     if place is None:  # a dropdown of its own label
         page.get_by_label("pipeline", exact=False).first.select_option("16")
         control.value = "16"
@@ -155,7 +154,19 @@ def test_other_explorers(browser: Any, lab: tuple[str, str], name: str) -> None:
     assert [plain(cell) for cell in expected] == [cell.strip() for cell in shown]
     assert page.locator(':is(.widget-html, .pplab-player) svg[role="img"][aria-label]').count() >= 1
     take_picture(page, name, lab)
+    if hidden:
+        label = page.locator(".jp-OutputArea-output .widget-inline-hbox, .jp-OutputArea-output .widget-checkbox")
+        label = label.get_by_text(hidden, exact=True)
+        assert not label.is_visible()
+        open_more(page)
+        label.wait_for(timeout=15_000)
     page.close()
+
+
+def open_more(page: Any) -> None:
+    """Press the button "more" by keyboard."""
+    page.get_by_role("button", name="more", exact=True).focus()
+    page.keyboard.press("Space")
 
 
 def plain(cell: str) -> str:
