@@ -7,6 +7,7 @@ from html import escape, unescape
 import ipywidgets
 import numpy as np
 import pytest
+from anywidget import AnyWidget
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import examples
@@ -20,7 +21,6 @@ from pplab.numeric import MLP, MODES
 from pplab.partition import Partition, optimal, uniform
 from pplab.widgets import (
     Explorer,
-    Player,
     explore,
     explore_asynchronous,
     explore_batches,
@@ -114,7 +114,7 @@ def test_at_most_four_controls_at_first_sight_and_each_has_a_label(make, first, 
         assert at_first_sight(e) == [first, more]
     assert len(set(moved)) == len(moved)
     for x in widgets:  # a box's label is its tooltip, since the words before it are the slider's
-        if not isinstance(x, (ipywidgets.Box, ipywidgets.HTML, ipywidgets.IntProgress, Player)):
+        if not isinstance(x, (ipywidgets.Box, ipywidgets.HTML, ipywidgets.IntProgress, AnyWidget)):
             assert x.tooltip.endswith(", as a number") if isinstance(x, BOXES) else x.description.strip()
 
 
@@ -150,7 +150,7 @@ def test_a_new_range_moves_slider_and_box_together():
     row, slider = number("cut", 3, 1, 5)
     for low, high, value in [(10, 20, 12), (1, 4, 2), (2, 30, 30), (5, 5, 5)]:
         set_range(row, low, high, value)
-        assert [(part.min, part.max, part.value) for part in row.children] == [(low, high, value)] * 2
+        assert [(part.min, part.max, part.value) for part in row.children[:2]] == [(low, high, value)] * 2
         assert slider.value == value
 
 

@@ -85,6 +85,7 @@ def test_runs_and_explores(browser: Any, lab: tuple[str, str], name: str) -> Non
     assert pictures.count() == len(before)
     assert page.locator(".jp-Notebook").bounding_box()["height"] == pytest.approx(height, abs=40)
     take_picture(page, name, lab)
+    every_slider_has_a_name(page)
     blocking = page.get_by_text("a hop keeps both devices busy")
     assert not blocking.is_visible()
     open_more(page)
@@ -105,6 +106,12 @@ def test_number_box_and_theme(browser: Any, lab: tuple[str, str]) -> None:
     assert light == lab[1].endswith("Dark")
     take_picture(page, "theme", lab)
     page.close()
+
+
+def every_slider_has_a_name(page: Any) -> None:
+    """For screen readers: the label before it."""
+    page.wait_for_function("[...document.querySelectorAll('.noUi-handle')].every(h => h.getAttribute('aria-label'))")
+    assert all(label.strip() for label in page.locator(".noUi-handle").evaluate_all("all => all.map(h => h.ariaLabel)"))
 
 
 def take_picture(page: Any, name: str, lab: tuple[str, str]) -> None:
@@ -154,6 +161,7 @@ def test_other_explorers(browser: Any, lab: tuple[str, str], name: str) -> None:
     assert [plain(cell) for cell in expected] == [cell.strip() for cell in shown]
     assert page.locator(':is(.widget-html, .pplab-player) svg[role="img"][aria-label]').count() >= 1
     take_picture(page, name, lab)
+    every_slider_has_a_name(page)
     if hidden:
         label = page.locator(".jp-OutputArea-output .widget-inline-hbox, .jp-OutputArea-output .widget-checkbox")
         label = label.get_by_text(hidden, exact=True)
