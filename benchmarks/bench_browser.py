@@ -17,7 +17,7 @@ KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language":
 CODE = "import pplab\npplab.widgets.explore({names}, num_devices={d}, num_microbatches={m})"
 MEASURE = """
 async handle => {
-  const shown = document.querySelector('.widget-html-content');
+  const shown = document.querySelector('.pplab-pictures');
   const times = [];
   for (let i = 0; i < 30; i++) {
     const start = performance.now();

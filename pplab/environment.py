@@ -11,6 +11,7 @@ _NEEDS = {  # package: least version, and who needs it
     "numpy": ((2, 0), "everything"),
     "matplotlib": ((3, 9), "the stored pictures"),
     "ipywidgets": ((8, 1), "the sliders"),
+    "anywidget": ((0, 9), "playing schedules"),
     "jupyterlab": ((4, 2), "opening the notebooks"),
     "torch": ((2, 13), "real runs only, from notebook 08 on"),
 }

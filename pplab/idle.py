@@ -136,20 +136,42 @@ def idle_gaps(t: Timeline) -> list[IdleGap]:
 
     Their parts sum to makespan − busy on each device. Times in the timeline's unit.
     """
-    s, chains = check_timeline(t).schedule, _Chains(t)
-    device, start, end, waiting, before, parts = _gap_columns(t, chains)
+    s = check_timeline(t).schedule
     gaps = []
-    for i in np.lexsort((start, device)):
-        named = {reason: float(x) for reason, x in zip(REASONS, parts[i], strict=True) if x > chains.tolerance}
-        awaited, upcoming = (None if j < 0 else s.op(chains.lead[j]) for j in (waiting[i], before[i]))
-        gaps.append(IdleGap(int(device[i]), float(start[i]), float(end[i]), awaited, upcoming, named))
+    for device, start, end, *ops, parts in zip(*(column.tolist() for column in gap_columns(t)), strict=True):
+        named = {reason: x for reason, x in zip(REASONS, parts, strict=True) if x}
+        awaited, upcoming = (None if i < 0 else s.op(i) for i in ops)
+        gaps.append(IdleGap(device, start, end, awaited, upcoming, named))
     return gaps
+
+
+def gap_columns(t: Timeline) -> tuple[np.ndarray, ...]:
+    """The idle gaps as columns: device, start, end, waiting_for and before (ops as indices, −1 for none), and parts.
+
+    ``parts``: (gaps, reasons), in the order of REASONS; otherwise see IdleGap. In the order of ``idle_gaps``.
+    """
+    chains = _Chains(t)
+    device, start, end, waiting, before, parts = _gap_columns(t, chains)
+    awaited, upcoming = (np.where(node < 0, -1, chains.lead[node]) for node in (waiting, before))
+    order = np.lexsort((start, device))
+    return tuple(column[order] for column in (device, start, end, awaited, upcoming, parts))
 
 
 def idle_by_reason(t: Timeline) -> dict[str, np.ndarray]:
     """How long each device is idle for each reason, one (num_devices,) array a reason of REASONS; see IdleGap."""
     device, *_, parts = _gap_columns(t, _Chains(t))
     return {reason: np.bincount(device, parts[:, i], t.schedule.num_devices) for i, reason in enumerate(REASONS)}
+
+
+def idle_table(t: Timeline) -> str:
+    """Each device's share of idle time, and that time by reason, as lines of text; times in the timeline's unit."""
+    times = {reason: time for reason, time in idle_by_reason(t).items() if time.any()}
+    length = float(t.end.max() - t.start.min()) or 1.0
+    share = sum(times.values(), np.zeros(t.schedule.num_devices)) / length
+    lines = {"device": list(map(str, range(len(share)))), "idle share": [f"{x:.0%}" for x in share]}
+    lines |= {reason: [f"{x:.4g}" for x in time] for reason, time in times.items()}
+    width = max(len(cell) for cells in lines.values() for cell in cells) + 2
+    return "\n".join(f"{name:12}" + "".join(cell.rjust(width) for cell in cells) for name, cells in lines.items())
 
 
 def _gap_columns(t: Timeline, c: _Chains) -> tuple[np.ndarray, ...]:

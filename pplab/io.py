@@ -129,13 +129,17 @@ def write_chrome_trace(t: Timeline, path: PathLike) -> None:
     Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), encoding="utf-8")
 
 
-def write_json(value: Schedule | Timeline, path: PathLike) -> None:
-    """Write a Schedule or a Timeline as JSON that read_json gives back equal, to the last bit."""
+def as_dict(value: Schedule | Timeline) -> dict[str, Any]:
+    """A Schedule or a Timeline as what write_json writes."""
     s = value.schedule if isinstance(value, Timeline) else check_schedule(value)
+    texts = [
+        f"{stage}{kind}{m}"
+        for stage, kind, m in zip(*(c.tolist() for c in (s.stage, s.kind, s.microbatch)), strict=True)
+    ]
     data: dict[str, Any] = {
         "format": "pplab/1",
         "name": s.name,
-        "rows": [" ".join(map(str, row)) for row in s.rows],
+        "rows": [" ".join(texts[a:b]) for a, b in s.row_slices],
         "pairs": [[str(a), str(b)] for a, b in s.pairs],
     }
     if isinstance(value, Timeline):
@@ -148,7 +152,12 @@ def write_json(value: Schedule | Timeline, path: PathLike) -> None:
         times = [name for name in TIMES if name not in usual or not np.array_equal(getattr(value, name), usual[name])]
         data["measured"] = value.measured
         data |= {name: getattr(value, name).tolist() for name in times}
-    Path(path).write_text(json.dumps(data, indent=1), encoding="utf-8")
+    return data
+
+
+def write_json(value: Schedule | Timeline, path: PathLike) -> None:
+    """Write a Schedule or a Timeline as JSON that read_json gives back equal, to the last bit."""
+    Path(path).write_text(json.dumps(as_dict(value), indent=1), encoding="utf-8")
 
 
 def read_json(path: PathLike) -> Schedule | Timeline:

@@ -144,6 +144,15 @@ def in_flight(t: Timeline, device: int) -> tuple[np.ndarray, np.ndarray]:
     return moments, np.cumsum(change).astype(int)
 
 
+def given_back_by(s: Schedule) -> np.ndarray:
+    """For each op that takes a micro-batch, the op that gives it back, as an index; −1 for the ops that take none."""
+    takes, gives = _takes_and_gives(check_schedule(s))
+    passes = s.stage * s.num_microbatches + s.microbatch
+    giver = np.empty(s.num_stages * s.num_microbatches, int)
+    giver[passes[gives]] = np.flatnonzero(gives)
+    return np.where(takes, giver[passes], -1)
+
+
 def _takes_and_gives(s: Schedule) -> tuple[np.ndarray, np.ndarray]:
     """Which ops take a micro-batch at their start, and which give it back at their end."""
     return s.is_kind("F"), s.is_kind("BW" if s.is_kind("BI").any() else "F")

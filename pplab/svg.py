@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from html import escape
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,33 +32,61 @@ def describe(t: Timeline) -> str:
     )
 
 
+class Frame(NamedTuple):
+    """Where a picture of a timeline has things, in its own pixels: the left end of the axis, the top of the first row.
+
+    ``row``: a row's height; ``tall``: that of the boxes in its middle; ``scale``: pixels a unit of time;
+    ``width`` and ``height``: the whole picture's.
+    """
+
+    left: float
+    top: float
+    row: float
+    tall: float
+    scale: float
+    width: float
+    height: float
+
+
+def frame(t: Timeline, width: int = 900, until: float | None = None) -> Frame:
+    """Where ``timeline``, given the same, draws things; raises the same ValueErrors."""
+    num_devices = check_timeline(t).schedule.num_devices
+    length = makespan(t) if until is None else float(until)
+    if not width >= 200:
+        raise ValueError(f"width is {width!r:.20}: a picture needs 200 pixels or more")
+    if not length >= makespan(t) * (1 - 1e-9) or not np.isfinite(length):
+        raise ValueError(f"until is {until}: the axis must reach to the timeline's end at {makespan(t):g}")
+    row = min(28.0, max(6.0, 420.0 / num_devices))
+    tall = row * (0.66 if shows_messages(t) else 0.88)
+    scale, height = (width - _LEFT - 12) / (length or 1.0), _TOP + row * num_devices + _AXIS
+    return Frame(_LEFT, _TOP, row, tall, scale, width, height)
+
+
 def timeline(
-    t: Timeline, width: int = 900, until: float | None = None, look: str = "auto", title: str | None = None
+    t: Timeline,
+    width: int = 900,
+    until: float | None = None,
+    look: str = "auto",
+    title: str | None = None,
+    tooltips: bool = True,
 ) -> str:
     """The timeline as SVG text: a row a device, a box an op, idle time as the bare lane.
 
     ``width`` in pixels. ``until``: where the time axis ends, in the timeline's unit, so that pictures
     share one axis; the timeline's own end unless given. ``look``: ``"light"`` or ``"dark"`` with a page of
     that colour, or ``"auto"``: no page, and the colours of the JupyterLab theme, or of the system, around
-    it. ``title``: the schedule's name unless given. Boxes carry the micro-batch while it fits, and a
-    tooltip up to 2,000 of them. Raises ValueError for an unknown look, an axis
-    that is too short, a width below 200.
+    it. ``title``: the schedule's name unless given. Boxes carry the micro-batch while it fits, and, with
+    ``tooltips``, op and times to read with the mouse, up to 2,000 of them. Raises ValueError for an unknown look, an
+    axis that is too short, a width below 200.
     """
     s, origin = check_timeline(t).schedule, float(t.start.min())
     length = makespan(t) if until is None else float(until)
-    if not width >= 200:
-        raise ValueError(f"width is {width!r:.20}: a picture needs 200 pixels or more")
-    if not length >= makespan(t) * (1 - 1e-9) or not np.isfinite(length):
-        raise ValueError(f"until is {until}: the axis must reach to the timeline's end at {makespan(t):g}")
-    scale = (width - _LEFT - 12) / (length or 1.0)
-    row = min(28.0, max(6.0, 420.0 / s.num_devices))
-    height = _TOP + row * s.num_devices + _AXIS
+    _, _, row, tall, scale, _, height = frame(t, width, until)
     x0, x1 = _LEFT + (t.start - origin) * scale, _LEFT + (t.end - origin) * scale
     between = shows_messages(t)
-    tall = row * (0.66 if between else 0.88)
     y = _TOP + t.device * row + (row - tall) / 2
     body = _lanes(s.num_devices, row, tall, makespan(t) * scale)
-    body += _boxes(t, x0, x1, y, tall)
+    body += _boxes(t, x0, x1, y, tall, tooltips)
     body += _bars(t, x0, x1, y, tall)
     body += _communication(t, x0, x1, y, tall, scale)
     body += _messages(t, origin, scale, row) if between else ""
@@ -111,8 +140,8 @@ def _lanes(num_devices: int, row: float, tall: float, width: float) -> str:
     )
 
 
-def _boxes(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: float) -> str:
-    """One box an op with a tooltip, or, beyond MOST_BOXES, one path a kind."""
+def _boxes(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: float, tooltips: bool) -> str:
+    """One box an op with a tooltip; without, or beyond MOST_BOXES, one path a kind."""
     gap = 1.0 if len(t) and float(np.median(x1 - x0)) > 4 else 0.0
     w = np.maximum(x1 - x0 - gap, 0.3)
     half = pair_halves(t)
@@ -121,11 +150,12 @@ def _boxes(t: Timeline, x0: np.ndarray, x1: np.ndarray, y: np.ndarray, height: f
         chosen = np.flatnonzero(t.schedule.is_kind(kind))
         columns = (x0[chosen].tolist(), (y + half * height / 2)[chosen].tolist(), w[chosen].tolist())
         tall = np.where(in_pair(t), height / 2, height)[chosen].tolist()
-        if len(t) > MOST_BOXES:
+        if not tooltips or len(t) > MOST_BOXES:
             path = "".join(
                 f"M{a:.2f} {b:.2f}h{c:.2f}v{h:.2f}h-{c:.2f}z" for a, b, c, h in zip(*columns, tall, strict=True)
             )
-            out.append(f'<path class="{kind}" d="{path}"/><path class="{kind}p" d="{path}"/>' if path else "")
+            marks = f'<path class="{kind}p" d="{path}"/>' if LIGHT.kinds[kind].pattern else ""
+            out.append(f'<path class="{kind}" d="{path}"/>{marks}' if path else "")
             continue
         notes = (
             t.stage[chosen].tolist(),

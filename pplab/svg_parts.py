@@ -34,7 +34,7 @@ def pattern_defs(key: str) -> str:
 
 
 def style_rules(look: str, key: str) -> str:
-    """The picture's colours; ``auto`` follows JupyterLab's theme where there is one, the system's elsewhere."""
+    """The picture's colours; ``auto`` follows the page's theme where it has one, the system's elsewhere."""
     me = f".p{key}"
     rules = (
         f"{me}{{font:11px system-ui,sans-serif}}{me} .ttl{{font-weight:600}}{me} .chunk{{fill:#fff;fill-opacity:.55}}"
@@ -48,12 +48,19 @@ def style_rules(look: str, key: str) -> str:
         raise ValueError(f"look is {look!r:.40}: choose 'light' or 'dark', or 'auto', the colours around the picture")
     if look != "auto":
         return _variables(me, theme(look)) + rules
+    return theme_variables(me) + rules
+
+
+def theme_variables(me: str) -> str:
+    """The colours as CSS variables of what the selector finds, of the theme around it: a page's, or the system's.
+
+    JupyterLab and the static edition write their theme into an attribute of the page.
+    """
     return (
         _variables(me, LIGHT)
         + f"@media(prefers-color-scheme:dark){{{_variables(me, DARK)}}}"
-        + _variables(f'[data-jp-theme-light="true"] {me}', LIGHT)
-        + _variables(f'[data-jp-theme-light="false"] {me}', DARK)
-        + rules
+        + _variables(f'[data-jp-theme-light="true"] {me},[data-theme="light"] {me}', LIGHT)
+        + _variables(f'[data-jp-theme-light="false"] {me},[data-theme="dark"] {me}', DARK)
     )
 
 

@@ -1,4 +1,4 @@
-"""What the static edition adds to Sphinx: the order of its pages, JupyterLab's anchors, formulas without JavaScript."""
+"""What the static edition adds to Sphinx: its order, JupyterLab's anchors, formulas as MathML, explorers that play."""
 
 import json
 import re
@@ -9,8 +9,11 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
+import pplab
+
 ROOT = Path(__file__).parents[1]
 REPOSITORY = "https://github.com/pplab/pplab"
+EXPLORER = re.compile(r"pplab\.widgets\.explore(?:_links)?\([^()]*\)")
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^()#\s]+)(?=[#)])")
 
 
@@ -45,6 +48,19 @@ def add_toctree(app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = json.dumps(book)
 
 
+def add_players(app: Sphinx, name: str, source: list[str]) -> None:
+    """Put explorers that need no kernel, as they open, where a notebook stores only words for them."""
+    if app.env.doc2path(name).suffix != ".ipynb":
+        return
+    book = json.loads(source[0])
+    for cell in book["cells"]:
+        if EXPLORER.fullmatch("".join(cell["source"])):
+            explorer = eval("".join(cell["source"]), {"pplab": pplab})
+            shown = {"text/html": explorer.to_html(), "text/plain": repr(explorer)}
+            cell["outputs"] = [{"output_type": "display_data", "data": shown, "metadata": {}}]
+    source[0] = json.dumps(book)
+
+
 def inline_math(translator: Any, node: nodes.math) -> None:
     """Write a formula within a line as MathML."""
     translator.body.append(tex2mathml(node.astext(), as_block=False))
@@ -61,5 +77,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx, which finds this module in conf.py's extensions."""
     app.connect("source-read", send_elsewhere)
     app.connect("source-read", add_toctree)
+    app.connect("source-read", add_players)
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,7 +8,14 @@ import pytest
 import pplab
 from pplab import environment
 
-FINE = {"numpy": "2.3.5", "matplotlib": "3.10.8", "ipywidgets": "8.1.8", "jupyterlab": "4.5.0", "torch": "2.13.0+cpu"}
+FINE = {
+    "numpy": "2.3.5",
+    "matplotlib": "3.10.8",
+    "ipywidgets": "8.1.8",
+    "anywidget": "0.9.21",
+    "jupyterlab": "4.5.0",
+    "torch": "2.13.0+cpu",
+}
 
 
 @pytest.fixture

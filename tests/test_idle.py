@@ -283,3 +283,11 @@ def test_a_pass_that_is_longer_than_its_stages_mean_is_unexplained():
     idle = idle_by_reason(t)
     assert sum(idle.values()).tolist() == [13 - 10, 13 - 6]
     assert idle["unexplained"][1] > 0
+
+
+def test_idle_as_a_table():
+    """1F1B, D4 M8: 9 of 33 slots on each device; device k waits k slots in the ramp, and for each later device's B."""
+    lines = [line.split() for line in pplab.idle.idle_table(simulate(pplab.one_f_one_b(4, 8))).splitlines()]
+    assert lines[:2] == [["device", "0", "1", "2", "3"], ["idle", "share", "27%", "27%", "27%", "27%"]]
+    assert {line[0] for line in lines[2:]} == {"ramp", "drain"}
+    assert [sum(float(line[1 + k]) for line in lines[2:]) for k in range(4)] == [9.0] * 4

@@ -8,7 +8,7 @@ import pytest
 import pplab
 from pplab.schedules import SCHEDULES
 
-HEAVY = ("torch", "matplotlib", "matplotlib.pyplot", "ipywidgets", "IPython", "pandas", "scipy")
+HEAVY = ("torch", "matplotlib", "matplotlib.pyplot", "ipywidgets", "anywidget", "IPython", "pandas", "scipy")
 
 
 def loaded_by(code):

@@ -20,7 +20,7 @@ import torch_index
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-READER = {"jupyterlab", "ipywidgets", "numpy", "matplotlib", "torch", "nbval"}
+READER = {"jupyterlab", "ipywidgets", "anywidget", "numpy", "matplotlib", "torch", "nbval"}
 
 
 def read_pins(path: Path) -> dict[str, str]:
@@ -60,7 +60,8 @@ def test_ranges_admit_the_pins():
 
 
 def test_light_core_needs_no_torch():
-    assert {Requirement(text).name for text in PROJECT["dependencies"]} == {"numpy", "matplotlib", "ipywidgets"}
+    light = {"numpy", "matplotlib", "ipywidgets", "anywidget"}
+    assert {Requirement(text).name for text in PROJECT["dependencies"]} == light
     code = "import sys; sys.modules['torch'] = None; import pplab"  # None makes `import torch` fail
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
 

@@ -7,6 +7,7 @@ from html import escape, unescape
 import ipywidgets
 import numpy as np
 import pytest
+from anywidget import AnyWidget
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import examples
@@ -16,15 +17,32 @@ from pplab import Costs, bars, bubble_fraction, makespan, peak_in_flight, simula
 from pplab.batching import BatchLayout, batch_layouts, frontier
 from pplab.hardware import ACCELERATORS, LINKS, layer_times, naive_split, stage_and_message_time
 from pplab.model import MODELS
+from pplab.numeric import MLP, MODES
 from pplab.partition import Partition, optimal, uniform
-from pplab.widgets import Explorer, explore, explore_batches, explore_cuts, explore_links
+from pplab.widgets import (
+    Explorer,
+    explore,
+    explore_asynchronous,
+    explore_batches,
+    explore_cuts,
+    explore_layout,
+    explore_links,
+    explore_memory,
+    explore_runs,
+)
 from pplab.widgets.batches import layouts_table
 from pplab.widgets.controls import choice, number, set_range
 from pplab.widgets.cuts import pushed
 from pplab.widgets.tables import milliseconds
 
+# a number box belongs to its slider
+MOVED = (ipywidgets.IntSlider, ipywidgets.FloatSlider, ipywidgets.Dropdown, ipywidgets.Checkbox)
+BOXES = (ipywidgets.BoundedIntText, ipywidgets.BoundedFloatText)
 MAKERS = [lambda: explore("gpipe", "1f1b"), explore_cuts, explore_links, explore_batches]
 NAMES = ["schedules", "cuts", "links", "batches"]
+SIZES = ["devices D", "micro-batches M"]
+BLOCKING, RECOMPUTE = "a hop keeps both devices busy", "recompute: run each forward again before its backward"
+SPLIT = "sequence parallel: tensor ranks share norms and dropouts too"
 
 
 def cells(html):
@@ -53,6 +71,57 @@ def test_every_control_has_a_visible_label_and_numbers_have_a_box(make):
         if isinstance(control, (ipywidgets.IntSlider, ipywidgets.FloatSlider, ipywidgets.Dropdown, ipywidgets.Button)):
             assert control.description
     assert len({s.description for s in sliders}) == len(sliders)
+
+
+def train_something():
+    draw = np.random.default_rng(0)
+    return explore_asynchronous(MLP([4] * 4), draw.normal(size=(8, 4)), draw.normal(size=(8, 4)), 2, 4, passes=2)
+
+
+@pytest.mark.parametrize(
+    ("make", "first", "more"),
+    [
+        (lambda: explore("1f1b"), [*SIZES, "backward : forward", "hop : forward"], [BLOCKING]),
+        (
+            lambda: explore("zb-h1", "interleaved-1f1b", recompute=True),
+            [*SIZES, "chunks V", "hop : forward"],
+            ["backward : forward", "weight share of backward", RECOMPUTE, BLOCKING],
+        ),
+        (explore_batches, ["global batch", "devices a pipeline D", "devices in all"], None),
+        (explore_cuts, ["stages D", *(f"stage {k} from layer" for k in (1, 2, 3))], ["model"]),
+        (explore_links, ["link", "messages are", "micro-batch size B", "devices D"], ["micro-batches M"]),
+        (
+            explore_memory,
+            [*SIZES, "recomputation", "sequence parallel: they share norms and dropouts too"],
+            ["model", "micro-batch size B", "tensor parallel", "bytes a parameter", "accelerator"],
+        ),
+        (
+            explore_layout,
+            ["tensor t", "pipeline p", "chunks V", "recomputation"],
+            ["model", "nodes of 8 devices", "micro-batch size", SPLIT],
+        ),
+        (train_something, ["devices D", "learning rate", "loss over"], list(MODES)),
+        (
+            explore_runs,
+            ["schedule", *SIZES, "slower by, %"],
+            ["forward, ms", "backward, ms", "slower stage"],
+        ),
+    ],
+    ids=["schedules", "schedules that split", "batches", "cuts", "links", "memory", "layouts", "asynchronous", "runs"],
+)
+def test_at_most_four_controls_at_first_sight_and_each_has_a_label(make, first, more):
+    e = make()
+    widgets = all_widgets(e)
+    moved = [x.description for x in widgets if isinstance(x, MOVED)]
+    assert len(first) <= 4
+    if more is None:
+        assert moved == first
+    else:
+        assert at_first_sight(e) == [first, more]
+    assert len(set(moved)) == len(moved)
+    for x in widgets:  # a box's label is its tooltip, since the words before it are the slider's
+        if not isinstance(x, (ipywidgets.Box, ipywidgets.HTML, ipywidgets.IntProgress, AnyWidget)):
+            assert x.tooltip.endswith(", as a number") if isinstance(x, BOXES) else x.description.strip()
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=NAMES)
@@ -87,7 +156,7 @@ def test_a_new_range_moves_slider_and_box_together():
     row, slider = number("cut", 3, 1, 5)
     for low, high, value in [(10, 20, 12), (1, 4, 2), (2, 30, 30), (5, 5, 5)]:
         set_range(row, low, high, value)
-        assert [(part.min, part.max, part.value) for part in row.children] == [(low, high, value)] * 2
+        assert [(part.min, part.max, part.value) for part in row.children[:2]] == [(low, high, value)] * 2
         assert slider.value == value
 
 
@@ -121,8 +190,8 @@ def test_schedules_and_numbers_are_those_of_the_simulator():
     expected = [simulate(pplab.SCHEDULES[name](5, 7), costs) for name in ("gpipe", "1f1b")]
     assert e.timelines == expected
     until = max(map(makespan, expected))
-    for html, t in zip(e.pictures, expected, strict=True):
-        assert html.value.startswith(svg.timeline(t, until=until))
+    for html, t in zip(pictures(e), expected, strict=True):
+        assert html.startswith(svg.timeline(t, until=until, tooltips=False))
     for row, t in zip(rows(e), expected, strict=True):
         assert (row["schedule"], row["time"]) == (t.schedule.name, f"{makespan(t):.5g}")
         assert row["bubble, simulated"] == f"{bubble_fraction(t):.1%}"
@@ -141,8 +210,13 @@ def rows(e):
     return [dict(zip(head, line, strict=True)) for line in lines]
 
 
+def pictures(e):
+    """What the explorer's player shows, a piece of HTML a schedule."""
+    return [item["html"] for item in e.player.shown["items"]]
+
+
 def at_first_sight(e):
-    """The labels of the controls outside "more", and of those in it."""
+    """The labels of the controls outside "more", and of those in it, which its button shows and hides."""
     place = next(i for i, x in enumerate(e.children) if isinstance(x, ipywidgets.ToggleButton))
     button, box = e.children[place : place + 2]
     assert (button.description, button.value, box.layout.display) == ("more", False, "none")
@@ -150,16 +224,16 @@ def at_first_sight(e):
     assert box.layout.display == ""
     button.value = False
     assert box.layout.display == "none"
-    first = [x for row in e.children[:place] for x in all_widgets(row)]
-    return [[x.description for x in group if getattr(x, "description", "")] for group in (first, all_widgets(box))]
+    outside = [x for row in (*e.children[:place], *e.children[place + 2 :]) for x in all_widgets(row)]
+    return [[x.description for x in group if isinstance(x, MOVED)] for group in (outside, all_widgets(box))]
 
 
 def test_any_number_of_schedules_share_an_axis():
     e = explore("gpipe", "1f1b", "interleaved-1f1b", num_devices=4, num_microbatches=8, hop=0.5)
     until = max(map(makespan, e.timelines))
     assert [t.schedule.name for t in e.timelines] == ["gpipe", "1f1b", "interleaved-1f1b"]
-    for html, t in zip(e.pictures, e.timelines, strict=True):
-        assert html.value.startswith(svg.timeline(t, until=until))
+    for html, t in zip(pictures(e), e.timelines, strict=True):
+        assert html.startswith(svg.timeline(t, until=until, tooltips=False))
 
 
 def test_chunks_share_a_devices_work_and_each_picture_has_its_numbers():
@@ -167,26 +241,13 @@ def test_chunks_share_a_devices_work_and_each_picture_has_its_numbers():
     e = explore("1f1b", "interleaved-1f1b", num_devices=4, num_microbatches=8)
     assert makespan(e.timelines[0]) == 33
     assert makespan(e.timelines[1]) == 24 + 3 * 3 / 2
-    assert ">bubble 27.3% · at most 4 micro-batches in flight · 48 messages" in e.pictures[0].value
-    assert ">V = 2 · bubble 15.8% · at most 5.5 micro-batches in flight · 112 messages" in e.pictures[1].value
+    assert ">bubble 27.3% · at most 4 micro-batches in flight · 48 messages" in pictures(e)[0]
+    assert ">V = 2 · bubble 15.8% · at most 5.5 micro-batches in flight · 112 messages" in pictures(e)[1]
     assert [row["bubble, formula"] for row in rows(e)] == ["27.3%", "15.8%"]
     assert rows(e)[1][HELD] == "5.5, 4.5, 3.5, 2.5"
     e.chunks.value = 4
     assert rows(e)[1]["bubble, simulated"] == f"{3 / 35:.1%}"
     assert makespan(e.timelines[0]) == 33  # V is none of its business
-
-
-@pytest.mark.parametrize(
-    ("names", "third", "more"),
-    [
-        (("gpipe", "1f1b"), "backward : forward", ["a hop keeps both devices busy"]),
-        (("1f1b", "interleaved-1f1b"), "chunks V", ["backward : forward", "a hop keeps both devices busy"]),
-    ],
-)
-def test_four_controls_at_first_sight_and_the_rest_under_more(names, third, more):
-    first, rest = at_first_sight(explore(*names))
-    assert first == ["devices D", "micro-batches M", third, "hop : forward"]
-    assert rest == more
 
 
 @pytest.mark.parametrize(
@@ -205,10 +266,9 @@ def test_v_begins_as_the_schedules_have_it_or_as_told(names, given, chunks):
 
 
 def test_recompute_is_at_hand_where_it_is_asked_for():
-    words = "recompute: run each forward again before its backward"
-    assert words in at_first_sight(explore("gpipe", recompute=False))[0]
-    assert words in at_first_sight(explore("interleaved-1f1b", recompute=False))[1]
-    assert all(words not in group for group in at_first_sight(explore("gpipe")))
+    assert RECOMPUTE in at_first_sight(explore("gpipe", recompute=False))[0]
+    assert RECOMPUTE in at_first_sight(explore("interleaved-1f1b", recompute=False))[1]
+    assert all(RECOMPUTE not in group for group in at_first_sight(explore("gpipe")))
 
 
 def test_sizes_that_a_schedule_refuses_get_its_words(monkeypatch):
@@ -220,8 +280,8 @@ def test_sizes_that_a_schedule_refuses_get_its_words(monkeypatch):
     monkeypatch.setitem(pplab.SCHEDULES, "even", even)
     e = explore("gpipe", "even", num_devices=5)
     assert [t.schedule.name for t in e.timelines] == ["gpipe"]
-    assert "even: even needs an even number of devices, not 5 &lt;odd&gt;" in e.pictures[1].value
-    assert "svg" not in e.pictures[1].value
+    assert "even: even needs an even number of devices, not 5 &lt;odd&gt;" in pictures(e)[1]
+    assert "svg" not in pictures(e)[1]
     assert len(rows(e)) == 1
     e.devices.value = 6
     assert len(e.timelines) == len(rows(e)) == 2
@@ -257,7 +317,7 @@ def test_every_named_schedule_can_be_explored(name):
     e = explore(name, num_devices=4, num_microbatches=8)
     assert [t.schedule.name for t in e.timelines] == [name]
     for e.devices.value, e.microbatches.value in [(1, 1), (5, 3), (3, 8)]:
-        assert len(e.timelines) == 1 or f"{name}: " in e.pictures[0].value
+        assert len(e.timelines) == 1 or f"{name}: " in pictures(e)[0]
 
 
 @pytest.mark.parametrize("names", [(), ("gpip",), ("1f1b", "nothing"), (["1f1b"],), (5,)])
@@ -293,7 +353,7 @@ def expect_cuts(e, sizes, num_microbatches=8):
     costs = Costs(forward=p.stage_times, backward=2 * p.stage_times)
     t = simulate(pplab.one_f_one_b(p.num_stages, num_microbatches), costs)
     assert e.timeline == t
-    assert e.picture.value == svg.timeline(t, title="1f1b with these stages, milliseconds")
+    assert pictures(e)[0].startswith(svg.timeline(t, title="1f1b with these stages, milliseconds", tooltips=False))
     assert cells(e.numbers.value)[1] == [
         f"stage {p.stage_times.argmax()}: {milliseconds(p.slowest)}",
         milliseconds(p.stage_times.mean()),
@@ -308,6 +368,7 @@ def test_cuts_begin_with_blocks_shared_out_evenly():
     e = explore_cuts()
     assert naive_split(MODELS["Llama-3 8B"], 4) == (9, 8, 8, 9)
     expect_cuts(e, (9, 8, 8, 9))
+    assert "Llama-3 8B: forward of each stage" in e.bars.value
     assert "embedding to block 7" in e.bars.value
     assert "block 24 to head" in e.bars.value
 
@@ -425,7 +486,7 @@ def test_links_show_what_the_simulator_gives(sending, way):
     t = simulate(s, Costs(forward=forward, backward=2 * forward, hop=message, **way))
     free = simulate(s, Costs(forward=forward, backward=2 * forward))
     assert (e.times, e.timeline, e.free) == (times, t, free)
-    assert e.picture.value == svg.timeline(t, title="1f1b over Ethernet 100, milliseconds")
+    assert pictures(e)[0].startswith(svg.timeline(t, title="1f1b over Ethernet 100, milliseconds", tooltips=False))
     assert cells(e.numbers.value)[1] == [
         milliseconds(forward),
         milliseconds(message),

@@ -146,17 +146,18 @@ def test_two_passes_with_a_flush_and_without_stand_on_one_axis():
         x.devices.value = d
         lengths = [3 * 2 * (8 + d - 1), 3 * (16 + d - 1)]
         assert [pplab.makespan(t) for t in x.timelines] == lengths
-        for html, t, bubble in zip(x.pictures, x.timelines, (1 - 48 / length for length in lengths), strict=True):
-            assert pplab.svg.describe(t) in unescape(html.value)
+        pictures = [item["html"] for item in x.player.shown["items"]]
+        for html, t, bubble in zip(pictures, x.timelines, (1 - 48 / length for length in lengths), strict=True):
+            assert pplab.svg.describe(t) in unescape(html)
             said = f"bubble {bubble:.1%} · at most {d} micro-batches in flight · {2 * 16 * (d - 1)} messages"
-            assert said in html.value
-        assert f"pipedream: bubble 0.0% from {d + 2 * (d - 1)} to 48" in x.pictures[1].value
-        wide = [float(re.search(r'<rect class="lane"[^>]*width="([\d.]+)"', html.value)[1]) for html in x.pictures]
+            assert said in html
+        assert f"pipedream: bubble 0.0% from {d + 2 * (d - 1)} to 48" in pictures[1]
+        wide = [float(re.search(r'<rect class="lane"[^>]*width="([\d.]+)"', html)[1]) for html in pictures]
         assert wide[1] / wide[0] == pytest.approx(lengths[1] / lengths[0], rel=1e-3)  # one axis for both
     gap = 3 * (
         6 - 1
     )  # of the flush, on each of the 6 devices: all that idles between the first ramp and the last drain
-    assert f"flushed: bubble {gap / (2 * 24 + gap - (6 + 2 * 5)):.1%} from 16 to {48 + gap}" in x.pictures[0].value
+    assert f"flushed: bubble {gap / (2 * 24 + gap - (6 + 2 * 5)):.1%} from 16 to {48 + gap}" in pictures[0]
 
 
 def test_the_table_says_where_a_run_diverges():

@@ -38,12 +38,10 @@ def row(name, planned):
     return [name, *sizes, str(x.num_microbatches), x.recompute, *times, f"{planned.memory_bytes / 1e9:.4g} GB", fits]
 
 
-def test_the_names_and_every_control_labelled():
+def test_the_names():
     assert explore_layout is LayoutExplorer
     e = explore_layout()
     assert repr(e) == "[explorer of layouts: run this cell to move its controls]"
-    assert all(control.description for control in (*e._controls, e.ask))
-    assert len({control.description for control in e._controls}) == 8
 
 
 @pytest.mark.parametrize(

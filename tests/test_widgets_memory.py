@@ -78,7 +78,8 @@ def check(x):
     assert len(x.estimates) == len(wanted)
     for e, shown, picture in zip(wanted, x.estimates, x.pictures, strict=True):
         assert all((getattr(e, part) == getattr(shown, part)).all() for part in PARTS)
-        assert picture.value == memory_bars(e, limit, until)
+        title = f"{x.model.value}, {e.schedule.name}: each device at its fullest"
+        assert picture.value == memory_bars(e, limit, until, title=title)
     for e, row in zip(wanted, cells(x.numbers.value)[1:], strict=True):
         k, room = e.fullest, limit.memory_bytes
         total = e.total[k]

@@ -7,6 +7,7 @@ from pplab.widgets.explorer import Explorer
 from pplab.widgets.layout import LayoutExplorer
 from pplab.widgets.links import LinkExplorer
 from pplab.widgets.memory import MemoryExplorer
+from pplab.widgets.player import Player
 from pplab.widgets.runs import RunExplorer
 
 # What a notebook calls: it says what the reader does, and gives the explorer.
@@ -15,6 +16,7 @@ explore_memory = MemoryExplorer
 explore_layout = LayoutExplorer
 explore_asynchronous = AsynchronousExplorer
 explore_runs = RunExplorer
+play = Player
 
 __all__ = [
     "AsynchronousExplorer",
@@ -25,6 +27,7 @@ __all__ = [
     "LinkExplorer",
     "MemoryExplorer",
     "RunExplorer",
+    "Player",
     "explore",
     "explore_asynchronous",
     "explore_batches",
@@ -33,4 +36,5 @@ __all__ = [
     "explore_links",
     "explore_memory",
     "explore_runs",
+    "play",
 ]

@@ -7,16 +7,15 @@ from typing import Any
 import ipywidgets as w
 import numpy as np
 
-from pplab import svg
 from pplab.asynchronous import MODES, Training, flushed, train
 from pplab.loss_curves import OVER, loss_curves
 from pplab.machine import check_data
-from pplab.metrics import bubble_fraction, makespan, steady_window
+from pplab.metrics import bubble_fraction, steady_window
 from pplab.schedules import SCHEDULES
 from pplab.simulate import simulate
 from pplab.stage import MLP
-from pplab.widgets.controls import choice, number, switch
-from pplab.widgets.explorer import caption
+from pplab.widgets.controls import choice, first_and_more, number, resetter, switch
+from pplab.widgets.player import Player
 from pplab.widgets.tables import note, table
 
 _HEAD = (
@@ -32,7 +31,9 @@ _HEAD = (
 
 
 class AsynchronousExplorer(w.VBox):
-    """D, the learning rate and a switch a mode; below, the loss of each, its numbers, and two passes as timelines.
+    """D, the learning rate, what losses are drawn over; below, each mode's loss and numbers, two passes as timelines.
+
+    Under "more": a switch a mode.
 
     The model and its data are the caller's, cut into ``num_microbatches`` that go through ``passes`` times; synchronous
     and 2bw update once for all of them. Costs are a forward of 1 and a backward of 2 on each stage of D.
@@ -63,12 +64,14 @@ class AsynchronousExplorer(w.VBox):
         self.over = choice("loss over", "time", OVER)
         self.modes = {mode: switch(mode, mode != "2bw") for mode in MODES}
         self.runs: dict[str, Training] = {}
-        self.picture, self.numbers, self.pictures = w.HTML(), w.HTML(), [w.HTML(), w.HTML()]
-        for control in (self.devices, self.rate, self.over, *self.modes.values()):
+        self.picture, self.numbers, self.player = w.HTML(), w.HTML(), Player()
+        controls = (self.devices, self.rate, self.over, *self.modes.values())
+        for control in controls:
             control.observe(self._show, names="value")
+        self.player.on_reset(resetter(*controls))
         self._show()
-        above = [*rows.values(), self.over, w.HBox(list(self.modes.values()))]
-        super().__init__([*above, self.picture, self.numbers, *self.pictures])
+        above = first_and_more([*rows.values(), self.over], [w.HBox(list(self.modes.values()))])
+        super().__init__([*above, self.picture, self.numbers, self.player])
 
     def _show(self, _change: Any = None) -> None:
         """Train in every mode that is switched on, and show the curves and numbers; or say that there is none."""
@@ -87,11 +90,12 @@ class AsynchronousExplorer(w.VBox):
         sizes = self.devices.value, self._sizes["num_microbatches"]
         both = flushed(*sizes, 2), SCHEDULES["pipedream"](sizes[0], 2 * sizes[1])
         self.timelines = [simulate(s) for s in both]
-        until = max(map(makespan, self.timelines))
-        for html, t in zip(self.pictures, self.timelines, strict=True):
+        titles = []
+        for t in self.timelines:
             first, last = steady_window(t)
             steady = f"bubble {bubble_fraction(t, window=(first, last)):.1%} from {first:g} to {last:g}"
-            html.value = svg.timeline(t, until=until, title=f"{t.schedule.name}: {steady}") + caption(t)
+            titles.append(f"{t.schedule.name}: {steady}")
+        self.player.show(*self.timelines, titles=titles)
 
     def _numbers(self, mode: str, run: Training) -> tuple[str, ...]:
         reached = np.inf if self.target is None else run.time_to(self.target, self._sizes["num_microbatches"])

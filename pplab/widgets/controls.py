@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+import anywidget
 import ipywidgets as w
 
 from pplab.presets import Presets, UnknownPresetError
@@ -30,15 +31,34 @@ def number(label: str, value: float, low: float, high: float, step: float = 1) -
     )
     box = box_type(**limits, layout=w.Layout(width="80px"), tooltip=f"{label}, as a number")
     w.link((slider, "value"), (box, "value"))
-    return w.HBox([slider, box]), slider
+    return w.HBox([slider, box, _HandleName()]), slider
+
+
+class _HandleName(anywidget.AnyWidget):
+    """Gives the handle of the slider in its row the label's name, for screen readers: ipywidgets gives it none."""
+
+    _esm = """
+    export default { render({ el }) {
+      let tries = 0;
+      const name = () => {
+        const row = el.parentElement?.closest(".widget-hbox");
+        const handle = row?.querySelector(".noUi-handle"), label = row?.querySelector(".widget-label");
+        if (handle && label) handle.setAttribute("aria-label", label.textContent);
+        else if (++tries < 300) requestAnimationFrame(name);
+      };
+      el.style.display = "none";
+      name();
+    } };
+    """
 
 
 def set_range(row: w.Widget, low: int, high: int, value: int) -> None:
     """Give a row of ``number`` another range and value: wider first, so that neither part holds the other back."""
-    for part in row.children:
+    parts = row.children[:2]
+    for part in parts:
         part.min, part.max = min(part.min, low), max(part.max, high)
-    row.children[0].value = value
-    for part in row.children:
+    parts[0].value = value
+    for part in parts:
         part.min, part.max = low, high
 
 
@@ -50,6 +70,28 @@ def choice(label: str, value: str, options: Iterable[str]) -> w.Widget:
     return w.Dropdown(
         options=known, value=value, description=label, style=_LABEL, layout=w.Layout(width="430px"), tooltip=label
     )
+
+
+def first_and_more(first: Sequence[w.Widget], more: Sequence[w.Widget]) -> list[w.Widget]:
+    """The controls at first sight, at most four, then the others in a box that the button "more" opens.
+
+    A button, since the title of an Accordion cannot be reached with the keyboard.
+    """
+    button = w.ToggleButton(description="more", tooltip="more controls", layout=w.Layout(width="80px"))
+    box = w.VBox(list(more), layout=w.Layout(display="none"))
+    button.observe(lambda change: setattr(box.layout, "display", "" if change.new else "none"), names="value")
+    return [*first, button, box]
+
+
+def resetter(*controls: w.Widget) -> Callable[[], None]:
+    """A function that puts controls back to the values that they have now."""
+    values = [control.value for control in controls]
+
+    def reset() -> None:
+        for control, value in zip(controls, values, strict=True):
+            control.value = value
+
+    return reset
 
 
 def switch(label: str, value: bool) -> w.Widget:

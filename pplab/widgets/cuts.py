@@ -9,7 +9,6 @@ from typing import Any
 import ipywidgets as w
 import numpy as np
 
-from pplab import svg
 from pplab.bars import stage_bars
 from pplab.costs import Costs
 from pplab.hardware import ACCELERATORS, layer_times, naive_split
@@ -20,17 +19,18 @@ from pplab.partition import Partition, optimal, uniform
 from pplab.presets import check_whole
 from pplab.schedules import one_f_one_b
 from pplab.simulate import simulate
-from pplab.widgets.controls import choice, number, preset, set_range
+from pplab.widgets.controls import choice, first_and_more, number, preset, resetter, set_range
+from pplab.widgets.player import Player
 from pplab.widgets.tables import MS, milliseconds, table
 
 _MOST_STAGES = 8
 
 
 class CutExplorer(w.VBox):
-    """A model, a number of stages, and a slider a cut; below, the stages' times, 1F1B with them, and its numbers.
+    """A number of stages and a slider a cut; below, the stages' times, 1F1B with them, and its numbers.
 
-    Layers are numbered from 0, the embedding; the head is the last. Blocks are shared out evenly at first, the
-    embedding on the first stage and the head on the last. Set ``model.value``, ``stages.value`` or
+    The model is under "more". Layers are numbered from 0, the embedding; the head is the last. Blocks are shared out
+    evenly at first, the embedding on the first stage and the head on the last. Set ``model.value``, ``stages.value`` or
     ``cuts[k].value`` (where stage k + 1 begins) to move a control from code, and call ``uniform.click()`` or
     ``best.click()``; ``partition`` and ``timeline`` hold what is shown, in milliseconds.
     Raises ValueError for a model or accelerator that is not known, and for sizes that make no sense.
@@ -54,20 +54,28 @@ class CutExplorer(w.VBox):
         self._rows, self.cuts = [row for row, _ in made], [slider for _, slider in made]
         self._cuts_box = w.VBox()
         self.uniform, self.best = w.Button(description="uniform"), w.Button(description="best")
-        self.bars, self.picture, self.numbers = w.HTML(), w.HTML(), w.HTML()
+        self.bars, self.player, self.numbers = w.HTML(), Player(), w.HTML()
         self._busy = False
         self._restart()
         self._observe()
         buttons = w.HBox([self.uniform, self.best])
-        super().__init__([self.model, stages_row, self._cuts_box, buttons, self.bars, self.picture, self.numbers])
+        controls = first_and_more([stages_row, self._cuts_box, buttons], [self.model])
+        super().__init__([*controls, self.bars, self.player, self.numbers])
 
     def _observe(self) -> None:
         for control in (self.model, self.stages):
             control.observe(self._restart, names="value")
         for place, cut in enumerate(self.cuts):
             cut.observe(partial(self._moved, place), names="value")
+        self._reset = resetter(self.model, self.stages)
+        self.player.on_reset(self.reset)
         self.uniform.on_click(lambda _: self._set(uniform(len(self._times), self.stages.value)))
         self.best.on_click(lambda _: self._set(optimal(self._times, self.stages.value).sizes))
+
+    def reset(self) -> None:
+        """Back to the first model and number of stages, and its blocks shared out evenly."""
+        self._reset()
+        self._restart()
 
     def _restart(self, _change: Any = None) -> None:
         """Price the layers of the model that is chosen, and begin with its blocks shared out evenly."""
@@ -103,8 +111,9 @@ class CutExplorer(w.VBox):
         costs = Costs(forward=p.stage_times, backward=2 * p.stage_times)
         self.timeline = t = simulate(one_f_one_b(p.num_stages, self.num_microbatches), costs)
         notes = [layers_in_words(self._names[a:b]) for a, b in zip(p.bounds, p.bounds[1:], strict=False)]
-        self.bars.value = stage_bars(p.stage_times, notes, "ms", title="forward of each stage, milliseconds")
-        self.picture.value = svg.timeline(t, title="1f1b with these stages, milliseconds")
+        title = f"{self.model.value}: forward of each stage, milliseconds"
+        self.bars.value = stage_bars(p.stage_times, notes, "ms", title=title)
+        self.player.show(t, titles=["1f1b with these stages, milliseconds"])
         head = ("slowest stage", "mean of the stages", "step time", "bubble", 'idle due to "slower stage", all devices')
         cells = (
             f"stage {int(p.stage_times.argmax())}: {milliseconds(p.slowest)}",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
-from html import escape
 from typing import Any
 
 import ipywidgets as w
 import numpy as np
 
-from pplab import svg
 from pplab.chapter import bubble_formula
 from pplab.costs import Costs
 from pplab.idle import idle_by_reason
@@ -18,22 +17,24 @@ from pplab.schedule import Schedule
 from pplab.schedules import SCHEDULES
 from pplab.simulate import simulate
 from pplab.timeline import Timeline
-from pplab.widgets.controls import number, switch
-from pplab.widgets.tables import note, table
+from pplab.widgets.controls import first_and_more, number, switch
+from pplab.widgets.player import Player, grid_html
+from pplab.widgets.tables import table
 
 _MOST_DEVICES = 16
 
 
 class Explorer(w.VBox):
-    """Sliders for D, M, V or backward : forward, and the hop; below, timelines on one time axis, and their numbers.
+    """Sliders for D, M, V or backward : forward, and the hop; below, a player of the timelines, and their numbers.
 
     V is there where a schedule shown leaves it free; it begins as theirs unless ``num_chunks`` is given. What is rarer
     stands under "more". Set ``devices.value``, ``microbatches.value``, ``chunks.value``, ``ratio.value``,
     ``hop.value``, ``blocking.value``, ``recompute.value`` or ``weight_share.value`` (of a backward that is split in I
     and W) to move a control from code; ``timelines`` holds what is shown, in forward passes of a device, without the
-    schedules that refuse the sizes: their reasons stand in place of their pictures. ``over="span"`` gives the bubble
-    over the longest span too, as the table does by itself where the two differ. Raises ValueError for an unknown
-    schedule and for sizes that the controls do not reach.
+    schedules that refuse the sizes: their reasons stand in place of their pictures. ``reset()`` goes back to how it
+    opened, and ``code`` is the line that repeats it. ``over="span"`` gives the bubble over the longest span too, as the
+    table does by itself where the two differ. Raises ValueError for an unknown schedule and for sizes that the controls
+    do not reach.
     """
 
     def __init__(
@@ -45,10 +46,12 @@ class Explorer(w.VBox):
         ratio: float = 2.0,
         hop: float = 0.0,
         recompute: bool | None = None,
+        blocking: bool = False,
+        weight_share: float = 0.5,
         over: str = "makespan",
     ) -> None:
         _check_names(schedules, over)
-        self.schedules, self.over = schedules, over
+        self.schedules, self.over, self._shows_recompute = schedules, over, recompute is not None
         rows: dict[str, w.Widget] = {}
         rows["devices"], self.devices = number("devices D", num_devices, 1, _MOST_DEVICES)
         rows["microbatches"], self.microbatches = number("micro-batches M", num_microbatches, 1, 128)
@@ -59,18 +62,31 @@ class Explorer(w.VBox):
         rows["chunks"], self.chunks = number("chunks V", chunks, 1, 8)
         rows["ratio"], self.ratio = number("backward : forward", float(ratio), 0.5, 4.0, 0.5)
         rows["hop"], self.hop = number("hop : forward", float(hop), 0.0, 2.0, 0.05)
-        rows["share"], self.weight_share = number("weight share of backward", 0.5, 0.0, 1.0, 0.05)
+        rows["share"], self.weight_share = number("weight share of backward", float(weight_share), 0.0, 1.0, 0.05)
         rows["recompute"] = self.recompute = switch(
             "recompute: run each forward again before its backward", bool(recompute)
         )
-        rows["blocking"] = self.blocking = switch("a hop keeps both devices busy", False)
-        self.pictures, self.numbers = [w.HTML() for _ in schedules], w.HTML()
+        rows["blocking"] = self.blocking = switch("a hop keeps both devices busy", bool(blocking))
+        self.player, self.numbers = Player(), w.HTML()
+        self.player.on_reset(self.reset)
         self.timelines: list[Timeline] = []
-        sizes = (self.devices, self.microbatches, self.chunks)
-        for control in (*sizes, self.ratio, self.hop, self.weight_share, self.recompute, self.blocking):
+        self._controls = {
+            "num_devices": self.devices,
+            "num_microbatches": self.microbatches,
+            "num_chunks": self.chunks,
+            "ratio": self.ratio,
+            "hop": self.hop,
+            "weight_share": self.weight_share,
+            "recompute": self.recompute,
+            "blocking": self.blocking,
+        }
+        self._opened = {name: control.value for name, control in self._controls.items()}
+        self._waits = False
+        for control in self._controls.values():
             control.observe(self._show, names="value")
         self._show()
-        super().__init__([*_first_and_more(rows, schedules, recompute is not None), *self.pictures, self.numbers])
+        first, more = _arranged(rows, schedules, self._shows_recompute)
+        super().__init__([*first_and_more(first, more), self.player, self.numbers])
 
     def _simulate(self, name: str) -> Timeline | str:
         """What the controls say under a schedule, or why it refuses the sizes."""
@@ -86,12 +102,54 @@ class Explorer(w.VBox):
 
     def _show(self, _change: Any = None) -> None:
         """Simulate what the controls say, and put the pictures and numbers in place."""
+        if self._waits:
+            return
         shown = [self._simulate(name) for name in self.schedules]
         self.timelines = [t for t in shown if isinstance(t, Timeline)]
-        until = max(map(makespan, self.timelines), default=0.0)
-        for html, t in zip(self.pictures, shown, strict=True):
-            html.value = note(t) if isinstance(t, str) else svg.timeline(t, until=until) + caption(t, self.over)
+        self.player.show(*shown, code=self.code, over=self.over)
         self.numbers.value = numbers_table(self.timelines, self.over) if self.timelines else ""
+
+    def set(self, **values: Any) -> None:
+        """Move several controls at once, by the names of the constructor's arguments; TypeError for another name."""
+        unknown = set(values) - set(self._controls)
+        if unknown:
+            raise TypeError(f"no control is called {', '.join(sorted(unknown))}: there are {', '.join(self._controls)}")
+        self._waits = True
+        try:
+            for name, value in values.items():
+                self._controls[name].value = value
+        finally:
+            self._waits = False
+        self._show()
+
+    def reset(self) -> None:
+        """Put every control back to where it was at first."""
+        self.set(**self._opened)
+
+    @property
+    def code(self) -> str:
+        """A line of Python that gives the explorer as it stands."""
+        usual = {"ratio": 2.0, "hop": 0.0, "weight_share": 0.5, "blocking": False, "over": "makespan"}
+        usual |= {"num_chunks": usual_chunks(self.schedules), "recompute": None if self._shows_recompute else False}
+        values = {name: control.value for name, control in self._controls.items()} | {"over": self.over}
+        given = [f"{name}={value!r}" for name, value in values.items() if name not in usual or value != usual[name]]
+        return f"pplab.widgets.explore({', '.join([*map(repr, self.schedules), *given])})".replace("'", '"')
+
+    def to_html(
+        self,
+        num_devices: Iterable[int] = (2, 4, 8),
+        num_microbatches: Iterable[int] = (1, 2, 4, 8, 16),
+        num_chunks: Iterable[int] = (1, 2),
+    ) -> str:
+        """The explorer as a piece of HTML that needs no kernel: sliders over these sizes, and over its present ones.
+
+        The other controls stay as they are. Two schedules take about 80 kB, three with V about 180 kB.
+        """
+        grid = {"num_devices": num_devices, "num_microbatches": num_microbatches}
+        if any(map(leaves_chunks_free, self.schedules)):
+            grid["num_chunks"] = num_chunks
+        controls = {name: (self._controls[name], values) for name, values in grid.items()}
+        return grid_html(self.player, self.numbers, self.schedules, controls)
 
     def __repr__(self) -> str:
         return f"[explorer of {', '.join(self.schedules)}: run this cell to move its sliders]"
@@ -105,19 +163,13 @@ def _check_names(schedules: tuple[str, ...], over: str) -> None:
         raise ValueError(f"over is {over!r:.40}: choose 'makespan' or 'span'")
 
 
-def _first_and_more(rows: dict[str, w.Widget], schedules: tuple[str, ...], recompute: bool) -> list[w.Widget]:
-    """Four controls at first sight, and the others that change something in a box that a button opens.
-
-    A button, since the title of an Accordion cannot be reached with the keyboard.
-    """
+def _arranged(rows: dict[str, w.Widget], schedules: tuple[str, ...], recompute: bool) -> tuple[list[w.Widget], ...]:
+    """Four controls for first sight, and the others that change something."""
     free = any(map(leaves_chunks_free, schedules))
     third = "chunks" if free else "recompute" if recompute else "ratio"
     wanted = {"ratio": True, "share": any(map(splits_backward, schedules)), "recompute": recompute, "blocking": True}
-    button = w.ToggleButton(description="more", tooltip="more controls", layout=w.Layout(width="80px"))
-    more = w.VBox([rows[key] for key, shown in wanted.items() if shown and key != third])
-    more.layout.display = "none"
-    button.observe(lambda change: setattr(more.layout, "display", "" if change.new else "none"), names="value")
-    return [rows["devices"], rows["microbatches"], rows[third], rows["hop"], button, more]
+    more = [rows[key] for key, shown in wanted.items() if shown and key != third]
+    return [rows[key] for key in ("devices", "microbatches", third, "hop")], more
 
 
 @lru_cache
@@ -145,15 +197,6 @@ def _small(name: str, num_chunks: int | None) -> Schedule | None:
         return SCHEDULES[name](2, 8, **({} if num_chunks is None else {"num_chunks": num_chunks}))
     except ValueError:
         return None
-
-
-def caption(t: Timeline, over: str = "makespan") -> str:
-    """The three numbers to compare, under a picture, after V where it is not 1."""
-    held, sent = held_microbatches(t).max(), messages_sent(t.schedule).sum()
-    chunks = t.schedule.num_stages // t.schedule.num_devices
-    bubble = f"bubble {bubble_fraction(t, over):.1%}{' over the longest span' * (over == 'span')}"
-    text = f"{f'V = {chunks} · ' * (chunks > 1)}{bubble} · at most {held:.4g} micro-batches in flight · {sent} messages"
-    return f'<p style="margin:0 0 10px 74px;line-height:1.2">{escape(text)}</p>'
 
 
 def numbers_table(timelines: list[Timeline], over: str = "makespan") -> str:

@@ -15,7 +15,7 @@ from pplab.model import MODELS, TransformerModel
 from pplab.planner import PlannedLayout, evaluate, plan
 from pplab.presets import check_whole
 from pplab.time_bars import seconds, time_bars
-from pplab.widgets.controls import choice, preset, switch
+from pplab.widgets.controls import choice, first_and_more, preset, switch
 from pplab.widgets.memory import gigabytes
 from pplab.widgets.tables import note, table
 
@@ -26,8 +26,9 @@ _HEAD = ("layout", "t × p × d", "schedule", "V", "micro-batch", "M", "recomput
 
 
 class LayoutExplorer(w.VBox):
-    """A model on nodes of 8 devices, t, p, micro-batch, V, recomputation; below, where a step's time goes, and numbers.
+    """t, p, V and recomputation; below, where a step's time goes, and its numbers, beside the planner's if asked.
 
+    Under "more": the model, the nodes of 8 devices, the micro-batch and sequence parallelism.
     All devices are used: d is what t and p leave. The schedule is 1F1B, interleaved with V of 2 or more.
     Set ``model.value``, ``nodes.value``, ``tensor.value``, ``pipeline.value``, ``micro_batch_size.value``,
     ``num_chunks.value`` (texts such as "8"), ``recompute.value`` or ``sequence_parallel.value`` to move a control from
@@ -71,12 +72,14 @@ class LayoutExplorer(w.VBox):
         self._answers: dict[tuple[str, str, bool], PlannedLayout | str] = {}  # or why there is none
         self._busy = False
         self._show()
-        sizes = [self.tensor, self.pipeline, self.micro_batch_size, self.num_chunks]
-        self._controls = [self.model, self.nodes, *sizes, self.recompute, self.sequence_parallel]
+        first = [self.tensor, self.pipeline, self.num_chunks, self.recompute]
+        more = [self.model, self.nodes, self.micro_batch_size, self.sequence_parallel]
+        self._controls = [*first, *more]
         for control in self._controls:
             control.observe(self._moved, names="value")
         self.ask.on_click(self._answer)
-        super().__init__([*self._controls, w.HBox([self.ask, self.progress]), self.picture, self.numbers])
+        asking = w.HBox([self.ask, self.progress])
+        super().__init__([*first_and_more(first, more), asking, self.picture, self.numbers])
 
     @property
     def answer(self) -> PlannedLayout | None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import ipywidgets as w
 
-from pplab import svg
 from pplab.costs import Costs
 from pplab.hardware import ACCELERATORS, LINKS, StageAndMessage, stage_and_message_time
 from pplab.metrics import bubble_fraction, makespan
 from pplab.model import MODELS
 from pplab.schedules import one_f_one_b
 from pplab.simulate import simulate
-from pplab.widgets.controls import choice, number, preset
+from pplab.widgets.controls import choice, first_and_more, number, preset, resetter
+from pplab.widgets.player import Player, grid_html
 from pplab.widgets.tables import MS, milliseconds, table
 
 SENDING: dict[str, dict[str, bool]] = {
@@ -24,7 +25,7 @@ SENDING: dict[str, dict[str, bool]] = {
 
 
 class LinkExplorer(w.VBox):
-    """A link, how it is used, B, D and M; below, 1F1B of a model's blocks over it, and its numbers.
+    """A link, how it is used, B, D, and M under "more"; below, 1F1B of a model's blocks over it, and its numbers.
 
     Set ``link.value``, ``sending.value`` (a key of SENDING), ``micro_batch_size.value``, ``devices.value`` or
     ``microbatches.value`` to move a control from code; ``times`` (seconds), ``timeline`` and ``free`` (the same step
@@ -51,11 +52,14 @@ class LinkExplorer(w.VBox):
         rows["size"], self.micro_batch_size = number("micro-batch size B", micro_batch_size, 1, 64)
         rows["devices"], self.devices = number("devices D", num_devices, 1, 16)
         rows["microbatches"], self.microbatches = number("micro-batches M", num_microbatches, 1, 64)
-        self.picture, self.numbers = w.HTML(), w.HTML()
-        for control in (self.link, self.sending, self.micro_batch_size, self.devices, self.microbatches):
+        self.player, self.numbers = Player(), w.HTML()
+        controls = (self.link, self.sending, self.micro_batch_size, self.devices, self.microbatches)
+        for control in controls:
             control.observe(self._show, names="value")
+        self.player.on_reset(resetter(*controls))
         self._show()
-        super().__init__([self.link, self.sending, *rows.values(), self.picture, self.numbers])
+        first = [self.link, self.sending, rows["size"], rows["devices"]]
+        super().__init__([*first_and_more(first, [rows["microbatches"]]), self.player, self.numbers])
 
     def _time(self) -> StageAndMessage:
         return stage_and_message_time(
@@ -71,7 +75,7 @@ class LinkExplorer(w.VBox):
         self.free = simulate(schedule, Costs(forward=forward, backward=2 * forward))
         way: dict[str, Any] = SENDING[self.sending.value]
         self.timeline = simulate(schedule, Costs(forward=forward, backward=2 * forward, hop=message, **way))
-        self.picture.value = svg.timeline(self.timeline, title=f"1f1b over {self.link.value}, milliseconds")
+        self.player.show(self.timeline, titles=[f"1f1b over {self.link.value}, milliseconds"])
         self.numbers.value = self._table()
 
     def _table(self) -> str:
@@ -87,6 +91,20 @@ class LinkExplorer(w.VBox):
             "bubble": f"{bubble_fraction(self.timeline):.1%}",
         }
         return table(cells, [tuple(cells.values())])
+
+    def to_html(
+        self,
+        micro_batch_size: Iterable[int] = (1, 4),
+        num_devices: Iterable[int] = (2, 4, 8),
+        num_microbatches: Iterable[int] = (4, 8, 16),
+    ) -> str:
+        """The explorer as a piece of HTML that needs no kernel: sliders over these sizes, and over its present ones."""
+        grid = {
+            "micro_batch_size": (self.micro_batch_size, micro_batch_size),
+            "num_devices": (self.devices, num_devices),
+            "num_microbatches": (self.microbatches, num_microbatches),
+        }
+        return grid_html(self.player, self.numbers, ["1f1b"], grid)
 
     def __repr__(self) -> str:
         return "[explorer of links: run this cell to move its sliders]"

@@ -11,7 +11,7 @@ from pplab.memory import CONVENTIONS, RECOMPUTE, MemoryEstimate, bytes_per_param
 from pplab.memory_bars import memory_bars
 from pplab.model import MODELS
 from pplab.schedules import SCHEDULES
-from pplab.widgets.controls import choice, number, switch
+from pplab.widgets.controls import choice, first_and_more, number, switch
 from pplab.widgets.tables import note, table
 
 TENSOR_PARALLEL = ("1", "2", "4", "8")
@@ -20,7 +20,9 @@ _NAMED = [name for name in CONVENTIONS if not name.isdigit()]  # each number has
 
 
 class MemoryExplorer(w.VBox):
-    """A model, D, M, B, what is shared, recomputed and kept; below, bars of each schedule on one axis, and numbers.
+    """D, M, recomputation, sequence parallelism; below, bars of each schedule on one axis, and their numbers.
+
+    Under "more": the model, B, tensor parallelism, the bytes kept a parameter, and the accelerator.
 
     Set ``model.value``, ``devices.value``, ``microbatches.value``, ``micro_batch_size.value``,
     ``tensor_parallel.value`` ("1", "2", "4" or "8"), ``sequence_parallel.value``, ``recompute.value``,
@@ -58,11 +60,14 @@ class MemoryExplorer(w.VBox):
         self.accelerator = choice("accelerator", accelerator, ACCELERATORS)
         self.pictures, self.numbers = [w.HTML() for _ in self.schedules], w.HTML()
         self.estimates: list[MemoryEstimate] = []
-        choices = [self.tensor_parallel, self.sequence_parallel, self.recompute, self.convention, self.accelerator]
-        for control in (self.model, self.devices, self.microbatches, self.micro_batch_size, *choices):
+        choices = [self.tensor_parallel, self.convention, self.accelerator]
+        sliders = (self.devices, self.microbatches, self.micro_batch_size)
+        for control in (*sliders, self.recompute, self.sequence_parallel, self.model, *choices):
             control.observe(self._show, names="value")
         self._show()
-        super().__init__([self.model, *rows.values(), *choices, *self.pictures, self.numbers])
+        first = [rows["devices"], rows["microbatches"], self.recompute, self.sequence_parallel]
+        controls = first_and_more(first, [self.model, rows["size"], *choices])
+        super().__init__([*controls, *self.pictures, self.numbers])
 
     def _estimate(self, schedule: str) -> MemoryEstimate:
         return estimate_memory(
@@ -88,7 +93,8 @@ class MemoryExplorer(w.VBox):
             return
         until = max(limit.memory_bytes, *(float(e.total.max()) for e in self.estimates))
         for html, estimate in zip(self.pictures, self.estimates, strict=True):
-            html.value = memory_bars(estimate, limit, until)
+            title = f"{self.model.value}, {estimate.schedule.name}: each device at its fullest"
+            html.value = memory_bars(estimate, limit, until, title=title)
         self.numbers.value = memory_table(self.estimates, limit)
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from pplab.schedule import Schedule
 from pplab.schedules import SCHEDULES
 from pplab.simulate import simulate
 from pplab.timeline import Timeline
-from pplab.widgets.controls import choice, number, set_range
+from pplab.widgets.controls import choice, first_and_more, number, set_range
 from pplab.widgets.tables import MS, milliseconds, note, table
 
 _HEAD = (
@@ -73,9 +73,9 @@ class RunExplorer(w.VBox):
             control.observe(self._predict, names="value")
         self.go.on_click(self._run)
         self._predict()
-        above = [self.schedule, rows["devices"], rows["microbatches"], rows["forward"], rows["backward"]]
-        buttons = w.HBox([self.go, self.status])
-        super().__init__([*above, self._slow_row, rows["percent"], buttons, *self.pictures, self.numbers])
+        first = [self.schedule, rows["devices"], rows["microbatches"], rows["percent"]]
+        above = first_and_more(first, [rows["forward"], rows["backward"], self._slow_row])
+        super().__init__([*above, w.HBox([self.go, self.status]), *self.pictures, self.numbers])
 
     @property
     def workload(self) -> Emulated:

@@ -69,7 +69,7 @@ def test_runs_and_explores(browser: Any, lab: tuple[str, str], name: str) -> Non
     assert page.locator('[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
     assert page.locator(".jp-RenderedHTMLCommon img:not([alt])").count() == 0
     before = numbers(page)
-    pictures = page.locator('.widget-html svg[role="img"]')
+    pictures = page.locator('.pplab-player svg[role="img"]')
     assert pictures.count() == len(before), "one picture a schedule"
     devices, microbatches, chunks, ratio, hop = (
         page.get_by_title(f"{label}, as a number") for label in ("devices D", "micro-batches M", "chunks V", *RATIOS)
@@ -87,10 +87,10 @@ def test_runs_and_explores(browser: Any, lab: tuple[str, str], name: str) -> Non
     assert pictures.count() == len(before)
     assert page.locator(".jp-Notebook").bounding_box()["height"] == pytest.approx(height, abs=40)
     take_picture(page, name, lab)
+    every_slider_has_a_name(page)
     blocking = page.get_by_text("a hop keeps both devices busy")
     assert not blocking.is_visible()
-    page.get_by_role("button", name="more", exact=True).focus()
-    page.keyboard.press("Space")
+    open_more(page)
     blocking.wait_for(timeout=15_000)
     page.close()
 
@@ -103,22 +103,28 @@ def test_number_box_and_theme(browser: Any, lab: tuple[str, str]) -> None:
     box.fill("8")
     box.press("Enter")
     wait_for_time(page, pplab.simulate(pplab.one_f_one_b(8, 8), pplab.Costs(hop=0.5)))
-    colour = page.locator(".widget-html svg text").first.evaluate("text => getComputedStyle(text).fill")
+    colour = page.locator(".pplab-player svg text").first.evaluate("text => getComputedStyle(text).fill")
     light = sum(int(c) for c in re.findall(r"\d+", colour)[:3]) > 380
     assert light == lab[1].endswith("Dark")
     take_picture(page, "theme", lab)
     page.close()
 
 
+def every_slider_has_a_name(page: Any) -> None:
+    """For screen readers: the label before it."""
+    page.wait_for_function("[...document.querySelectorAll('.noUi-handle')].every(h => h.getAttribute('aria-label'))")
+    assert all(label.strip() for label in page.locator(".noUi-handle").evaluate_all("all => all.map(h => h.ariaLabel)"))
+
+
 def take_picture(page: Any, name: str, lab: tuple[str, str]) -> None:
     """Store what the page shows around its explorer, where PPLAB_SCREENSHOTS names a folder."""
     if SHOTS:
-        page.locator(".widget-html").first.scroll_into_view_if_needed()
+        page.locator(".pplab-player, .widget-html").first.scroll_into_view_if_needed()
         page.screenshot(path=f"{SHOTS}/{name}-{lab[1].split()[-1].lower()}.png")
 
 
-def others() -> dict[str, tuple[Any, Any, int | None]]:
-    """The other notebooks' explorers as they open: the explorer, a control to move, its place among sliders."""
+def others() -> dict[str, tuple[Any, Any, int | None, str]]:
+    """The other notebooks' explorers as they open: the explorer, a control to move, its place, a label under "more"."""
     cuts, batches, memory = explore_cuts(), explore_batches(), explore_memory()
     layout, links = explore_layout(), explore_links("Llama-3 8B", link="Ethernet 100")
     runs = explore_runs("1f1b", num_devices=4, num_microbatches=8, slow_stage=1, percent_slower=20)
@@ -127,13 +133,13 @@ def others() -> dict[str, tuple[Any, Any, int | None]]:
     targets = np.tanh(batch @ draw.normal(size=(16, 16)) / 4) @ draw.normal(size=(16, 4)) / 4
     training = explore_asynchronous(MLP([16] * 8 + [4]), batch, targets, learning_rate=0.4, target=0.05)
     return {
-        "12_asynchronous": (training, training.devices, 0),
-        "01_stages": (cuts, cuts.cuts[0], 1),
-        "03_micro_batches": (batches, batches.devices, 1),
-        "06_memory": (memory, memory.devices, 0),
-        "08_two_gpus": (runs, runs.microbatches, 1),  # its prediction; nobody presses its button
-        "09_imbalance_and_links": (links, links.micro_batch_size, 0),
-        "10_3d_parallelism": (layout, layout.pipeline, None),
+        "12_asynchronous": (training, training.devices, 0, "2bw"),
+        "01_stages": (cuts, cuts.cuts[0], 1, "model"),
+        "03_micro_batches": (batches, batches.devices, 1, ""),
+        "06_memory": (memory, memory.devices, 0, "accelerator"),
+        "09_imbalance_and_links": (links, links.micro_batch_size, 0, "micro-batches M"),
+        "10_3d_parallelism": (layout, layout.pipeline, None, "nodes of 8 devices"),
+        "08_two_gpus": (runs, runs.microbatches, 1, ""),  # its prediction; nobody presses its button
     }
 
 
@@ -144,7 +150,7 @@ def test_other_explorers(browser: Any, lab: tuple[str, str], name: str) -> None:
     page = open_and_run(browser, lab[0], name)
     assert page.locator('[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
     assert page.locator(".jp-RenderedHTMLCommon img:not([alt])").count() == 0
-    explorer, control, place = others()[name]
+    explorer, control, place, hidden = others()[name]
     if place is None:  # a dropdown of its own label
         page.get_by_label("pipeline", exact=False).first.select_option("16")
         control.value = "16"
@@ -157,9 +163,22 @@ def test_other_explorers(browser: Any, lab: tuple[str, str], name: str) -> None:
     page.wait_for_timeout(300)
     shown = page.locator("table.pplab-numbers td").all_inner_texts()
     assert [plain(cell) for cell in expected] == [cell.strip() for cell in shown]
-    assert page.locator('.widget-html svg[role="img"][aria-label]').count() >= 1
+    assert page.locator(':is(.widget-html, .pplab-player) svg[role="img"][aria-label]').count() >= 1
     take_picture(page, name, lab)
+    every_slider_has_a_name(page)
+    if hidden:
+        label = page.locator(".jp-OutputArea-output .widget-inline-hbox, .jp-OutputArea-output .widget-checkbox")
+        label = label.get_by_text(hidden, exact=True)
+        assert not label.is_visible()
+        open_more(page)
+        label.wait_for(timeout=15_000)
     page.close()
+
+
+def open_more(page: Any) -> None:
+    """Press the button "more" by keyboard."""
+    page.get_by_role("button", name="more", exact=True).focus()
+    page.keyboard.press("Space")
 
 
 def plain(cell: str) -> str:

@@ -16,6 +16,8 @@ from urllib.parse import unquote
 import axe_playwright_python
 import pytest
 
+import pplab
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ("*.ipynb", "*.md", "exercises/*.md", "exercises/release/*/*.ipynb")
 FOUND = [path.relative_to(ROOT) for source in SOURCES for path in (ROOT / "notebooks").glob(source)]
@@ -168,6 +170,20 @@ def test_search_by_keyboard(opened: Any, address: str) -> None:
     assert not faults(page)
     page.get_by_role("link", name="Bubbles", exact=True).last.click()
     page.wait_for_url("**/02_bubbles.html*")
+
+
+def test_an_explorer_works_without_a_kernel(opened: Any, address: str) -> None:
+    """A slider moved by keyboard shows what the simulation gives, and the clock steps."""
+    page = opened()
+    page.goto(f"{address}/notebooks/05_1f1b.html")
+    page.get_by_label("micro-batches M").focus()
+    page.keyboard.press("ArrowRight")
+    t = pplab.simulate(pplab.one_f_one_b(4, 16), pplab.Costs(hop=0.5))
+    row = page.locator(".pplab-page table.pplab-numbers tr").last.locator("td")
+    row.nth(1).filter(has_text=f"{pplab.makespan(t):g}").wait_for(timeout=15_000)
+    assert row.all_inner_texts()[:3] == ["1f1b", f"{pplab.makespan(t):g}", f"{pplab.bubble_fraction(t):.1%}"]
+    page.get_by_role("button", name="step", exact=False).last.press("Enter")
+    page.get_by_text(f"1 of {pplab.makespan(t):g}").first.wait_for(timeout=15_000)
 
 
 def test_the_theme_changes_by_keyboard_and_stays(opened: Any, site: Path) -> None:
