@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 PATHS = sorted(NOTEBOOKS.rglob("[0-9]*.ipynb"))
 TEXTS = [*PATHS, *ROOT.glob("*.md"), *ROOT.glob("pplab/**/*.py")]
-NUMBERS = {path.name[:2] for path in NOTEBOOKS.glob("*.ipynb")} | {"08"}  # 08 is announced
+NUMBERS = {path.name[:2] for path in NOTEBOOKS.glob("*.ipynb")}
 ERRATA = range(1, 35)
 HOSTS = {
     "arxiv.org",
