@@ -26,7 +26,7 @@ test: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest --nbval --nbval-current-env --nbval-sanitize-with tests/notebooks/sanitize.cfg tests notebooks
+	$(BIN)/pytest -n 2 --dist loadfile --nbval --nbval-current-env --nbval-sanitize-with tests/notebooks/sanitize.cfg tests notebooks
 
 bench: .venv/.lab
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script"; done

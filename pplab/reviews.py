@@ -90,13 +90,13 @@ class Review:
 
 
 def review(
-    rows: str | Iterable[Row],
+    rows: str | Iterable[Row] | Schedule,
     costs: Costs | None = None,
     pairs: Iterable[tuple[Op | str, Op | str]] = (),
     memory_limit: float | None = None,
     name: str = "your rows",
 ) -> Review:
-    """Judge rows, one string of ops a device (or one text with a line a device): never an error for what they hold.
+    """Judge rows, one string of ops a device (or a text with a line a device, or a Schedule); never an error for them.
 
     ``costs`` and ``pairs`` as in simulate and Schedule; F = 1 and B = 2 unless given. ``memory_limit``: how many
     micro-batches a device may hold; of V chunks each counts 1/V. Compared with the best named schedule of the same
@@ -105,7 +105,10 @@ def review(
     if memory_limit is not None:
         check_number("memory_limit", memory_limit)
     try:
-        s = Schedule(rows.strip().splitlines() if isinstance(rows, str) else rows, name=name, pairs=pairs)
+        if isinstance(rows, Schedule):
+            s = rows
+        else:
+            s = Schedule(rows.strip().splitlines() if isinstance(rows, str) else rows, name=name, pairs=pairs)
         t = simulate(s, costs)
         score = _score(t, costs)
     except ValueError as error:

@@ -152,3 +152,10 @@ def test_no_text_makes_it_fail(rows):
     r = review(rows)
     assert (r.problem is None) == (r.timeline is not None)
     assert repr(r)
+
+
+def test_a_schedule_is_judged_as_its_rows():
+    for name in ("1f1b", "dualpipe"):
+        s = pplab.SCHEDULES[name](2, 4)
+        of_rows = pplab.review(s.rows, pairs=s.pairs, name=name)
+        assert repr(pplab.review(s)) == repr(of_rows) and of_rows.problem is None

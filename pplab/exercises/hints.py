@@ -69,12 +69,12 @@ HINTS: dict[str, dict[str, str]] = {
         "numbers takes 0, 1, 2, 3 to 0, 0, 1, 1?",
     },
     "11_zero_bubble": {
-        "zero-bubble-idle": "print(pplab.simulate(pplab.SCHEDULES['zb-h1'](3, 6))) shows it: how long is the last "
-        "device's row, gaps and all, and how much of it is work? Then let W shrink to nothing: what must your "
+        "zero-bubble-idle": "print(pplab.simulate(pplab.SCHEDULES['zb-h1'](3, 6))) shows it: how long is "
+        "device 0's row, gaps and all, and how much of it is work? Then let W shrink to nothing: what must your "
         "formula give?",
-        "zero-bubble-rows": "give each row its forwards and I's first, as 1F1B has its F's and B's. Device 0 waits "
-        "once, and can only fill that with a W that it has already. Device 1 never waits: which op should it run first "
-        "of all?",
+        "zero-bubble-rows": "write F's and I's first, in 1F1B's order. With room for two micro-batches, which W must "
+        "device 0 run before its third forward? Simulate: each device now has one gap after its first I. Put a W there "
+        "that it has already; the others go to the end.",
     },
     "12_asynchronous": {
         "version-met": "a stage's version is the number of backwards that it has run. Take the lower picture, one row, "
