@@ -24,6 +24,7 @@ _EXAMPLES = """examples:
   python -m pplab run 1f1b --devices 2 --microbatches 8          on real processes, with PyTorch
   python -m pplab scores handed_in/ > class.csv                  "beat the bubble": the table of a class
 times are in slots or in any unit you like: what goes in comes out."""
+_COLUMNS = "bound / time: the lower bound over the makespan; no order of these passes can get beyond 100%.\n\n"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_argument("--trace", metavar="FILE", help="write a Chrome trace for Perfetto")
     trace.set_defaults(run=_trace)
     compare = commands.add_parser(
-        "compare", help="print a table of schedules", epilog=_EXAMPLES, formatter_class=layout
+        "compare", help="print a table of schedules", epilog=_COLUMNS + _EXAMPLES, formatter_class=layout
     )
     compare.add_argument("schedules", nargs="*", help="which ones (all that take the sizes unless given)")
     compare.set_defaults(run=_compare)
@@ -98,7 +99,9 @@ def _trace(options: argparse.Namespace) -> None:
     schedule = _build(options.schedule, options)
     t = simulate(schedule, _costs(schedule, options))
     share, held = bubble_fraction(t), ", ".join(map(str, peak_in_flight(t).tolist()))
-    print(f"{t}\n\nmakespan {makespan(t):.6g}, bubble {share:.1%}, most micro-batches in flight: {held}")
+    grid = str(t)
+    legend = "\n- : the pass goes on   . : idle" if "-" in grid.split() else ""
+    print(f"{grid}{legend}\n\nmakespan {makespan(t):.6g}, bubble {share:.1%}, most micro-batches in flight: {held}")
     if options.csv:
         write_torch_csv(schedule, options.csv)
     if options.trace:
@@ -111,6 +114,7 @@ def _trace(options: argparse.Namespace) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     schedule, settings = build_schedule(options), run_options(options)
+    print("profiling, then running; some seconds", file=sys.stderr, flush=True)
     costs = profile(schedule, **settings | {"steps": 5}).fit_costs()
     result = run(schedule, **settings)
     predicted = 1e3 * makespan(simulate(result.schedule, costs))
@@ -135,14 +139,14 @@ def _compare(options: argparse.Namespace) -> None:
     wide = max(len(name) for name in ("schedule", *(schedule.name for schedule in built)))
     several = any(schedule.num_stages > schedule.num_devices for schedule in built)
     counted = "in flight on device 0, 1, …" + " (chunks, where a device has several stages)" * several
-    lines = [f"{'schedule':{wide}} {'makespan':>9} {'bubble':>7} {'of best':>7}  most {counted}"]
+    lines = [f"{'schedule':{wide}} {'makespan':>9} {'bubble':>7} {'bound / time':>12}  most {counted}"]
     for schedule in built:
         costs = _costs(schedule, options)
         t = simulate(schedule, costs)
         held = peak_in_flight(t).tolist()
         shown = ", ".join(map(str, held[:8])) + (", …" if len(held) > 8 else "")
         share, far = bubble_fraction(t), lower_bound(schedule, costs) / makespan(t)
-        lines.append(f"{schedule.name:{wide}} {makespan(t):9.6g} {share:7.1%} {far:7.1%}  {shown}")
+        lines.append(f"{schedule.name:{wide}} {makespan(t):9.6g} {share:7.1%} {far:12.1%}  {shown}")
     print("\n".join([*lines, *(f"left out: {error}" for error in refusals)]))
 
 

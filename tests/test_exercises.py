@@ -102,6 +102,10 @@ def test_each_mistake_meets_its_hint(name, i, capsys):
     ("name", "answer", "says"),
     [
         ("bubble", lambda d, m: 0.5, "for (4, 1) your function gives 0.5"),
+        ("bubble", lambda d, m: None, "Not yet: your function returns nothing: end it with return"),
+        ("bubble", lambda d, m: f"{(d - 1) / (m + d - 1)}", "gives '0.75': it has to be a number, not text"),
+        ("bubble", lambda d, m: round((d - 1) / (m + d - 1), 2), "Not yet: right, but rounded: return all digits"),
+        ("bubble", lambda d, m: (d - 1) / (m + d - 1) + 0.02, "for (4, 1) your function gives 0.77"),
         ("bubble", 0.75, "hand in the function itself"),
         ("bubble", lambda d, m: d / 0, "your code stopped with ZeroDivisionError"),
         ("first-start", "three", "the answer is a number, not 'three'"),

@@ -41,6 +41,12 @@ def test_trace_takes_costs(capsys):
     assert "\nmakespan 9, " in capsys.readouterr().out  # (M + 1)(F + B) + 2Mh
 
 
+def test_trace_tells_what_a_dash_is(capsys):
+    call("trace gpipe --devices 2 --microbatches 1 --backward 2")
+    grid = "slot       0  1  2  3  4  5\ndevice 0  F0  .  .  . B0  -\ndevice 1   . F0 B0  -  .  .\n"
+    assert capsys.readouterr().out.startswith(f"{grid}- : the pass goes on   . : idle\n\nmakespan 6, ")
+
+
 def test_trace_reads_a_csv(capsys):
     assert main(["trace", str(TORCH / "Interleaved1F1B_D4_M8_V2.compute_only.csv"), "--backward", "2"]) == 0
     out = capsys.readouterr().out
@@ -78,6 +84,7 @@ def test_compare_takes_all_schedules_unless_told(capsys):
     assert main(["compare"]) == 0
     out = capsys.readouterr().out
     assert list(table(out)) == list(pplab.SCHEDULES)
+    assert " bound / time " in out.splitlines()[0]
     assert "on device 0, 1, … (chunks, where a device has several stages)\n" in out
     assert len({line.index("%") for line in out.splitlines()[1:]}) == 1
 
@@ -94,7 +101,7 @@ def test_compare_leaves_out_what_cannot_take_the_sizes_unless_it_was_asked_for(c
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("trace 2f2b", "pplab: no schedule is called '2f2b'; there are naive, gpipe, 1f1b"),
+        ("trace 2f2b", "pplab: no schedule is called '2f2b'; there are naive, gpipe"),
         ("compare gpipe 2f2b", "pplab: no schedule is called '2f2b'"),
         ("trace 1f1b --devices 0", "pplab: num_devices is 0: it says how many devices the model is spread over"),
         ("compare --devices 0", "pplab: num_devices is 0: it says how many devices the model is spread over"),
@@ -133,7 +140,7 @@ def test_a_mistake_in_the_arguments_shows_the_usage(capsys, arguments):
 
 def test_a_run_that_is_impossible_is_told_in_one_line(capsys):
     assert call("run dualpipe --devices 2 --microbatches 4") == 2
-    assert capsys.readouterr().err.startswith("pplab: dualpipe holds stage 0 on two devices")
+    assert "\npplab: dualpipe holds stage 0 on two devices" in capsys.readouterr().err
     assert call("run 1f1b --ms 5") == 2
     assert "--ms is how long a pass sleeps" in capsys.readouterr().err
     assert call("run 2f2b") == 2
@@ -155,7 +162,9 @@ def test_a_run_that_fails_is_told_in_one_line(capsys, monkeypatch):
 
     monkeypatch.setattr("pplab.__main__.profile", fail)
     assert call("run 1f1b") == 1
-    assert capsys.readouterr().err == "pplab: the run failed: rank 1 was killed by SIGKILL in 1F3 of step 2\n"
+    assert capsys.readouterr().err == (
+        "profiling, then running; some seconds\npplab: the run failed: rank 1 was killed by SIGKILL in 1F3 of step 2\n"
+    )
 
 
 def run(*arguments):
@@ -173,6 +182,7 @@ def test_help_is_enough_to_use_it():
         assert word in shown
     for word in ("--svg", "--csv", "--trace"):
         assert word in shown
+    assert "bound / time: " in run("compare", "--help").stdout
 
 
 def test_runs_as_a_module():

@@ -56,9 +56,15 @@ class Function:
         wrong = [case for case, value in zip(self.cases, given, strict=True) if not _close(value, self.right(*case))]
         if not wrong:
             return None
+        if any(value is None for value in given):
+            return "your function returns nothing: end it with return."
+        if text := next((value for value in given if isinstance(value, str)), None):
+            return f"your function gives {text!r:.40}: it has to be a number, not text."
         for mistake, hint in self.mistakes.items():
             if all(_close(value, mistake(*case)) for case, value in zip(self.cases, given, strict=True)):
                 return hint
+        if all(_close(value, self.right(*case), 1e-2) for case, value in zip(self.cases, given, strict=True)):
+            return "right, but rounded: return all digits."
         return f"for {wrong[0]} your function gives {given[self.cases.index(wrong[0])]!r:.40}. {self.hint}"
 
 
@@ -159,5 +165,5 @@ class Cut:
         )
 
 
-def _close(value: Any, right: float) -> bool:
-    return isinstance(value, (int, float, np.number)) and bool(np.isclose(value, right))
+def _close(value: Any, right: float, within: float = 1e-8) -> bool:
+    return isinstance(value, (int, float, np.number)) and bool(np.isclose(value, right, atol=within))

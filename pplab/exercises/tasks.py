@@ -85,6 +85,9 @@ TASKS: dict[str, Number | Function | Rows | RealRun | Cut] = {
             lambda d, m: 100 * (d - 1) / (m + d - 1): "a share from 0 to 1, please, not per cent.",
             lambda d, m: d / (m + d): "off by one: a device waits for the others, not for itself.",
             lambda d, m: (d - 1) / (2 * m + d - 1): "you count the ramp but not the drain, and forwards and backwards.",
+            lambda d, m: (
+                2 * (d - 1) / (m + 2 * (d - 1))
+            ): "you count forwards and backwards while a device waits, but only one of them where it works.",
         },
     ),
     "below-ten-percent": Number(
