@@ -426,3 +426,41 @@ def load_run_of_no_costs():
     """A result without a run."""
     s = pplab.gpipe(1, 1)
     return d.RunResult(s, Transformer(), "rows", "CPU", np.array([[0, 1]]), np.array([[1, 3]]), (1.0,), {}, None, 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+@pytest.mark.parametrize("name", ["a b", "ü", "a#b", "a%20b", "a?b"])
+def test_a_folder_for_temporary_files_may_have_any_name(name, tmp_path, monkeypatch):
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / name))
+    assert quick(pplab.gpipe(2, 2), check=False).losses
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+def test_a_server_that_stops_answering_ends_the_run():
+    quick(pplab.gpipe(2, 2), check=False)  # so that a server is there
+    server = launcher._idle[0].process.pid
+    threading.Timer(1.0, lambda: os.kill(server, signal.SIGSTOP)).start()
+    with pytest.raises(RunError, match="does not answer any more"):
+        run(pplab.gpipe(2, 2), Emulated(200, 200, 200), steps=20, timeout=2, check=False)
+    assert quick(pplab.gpipe(2, 2), check=False).losses
+
+
+def test_a_model_that_does_not_fit_is_refused(no_process):
+    with pytest.raises(
+        ValueError, match=r"the model needs about \d+ MB, and \d+ MB are free: give it fewer or smaller"
+    ):
+        run(pplab.gpipe(2, 2), Transformer(hidden_size=40_000, num_heads=1))
+
+
+def test_sizes_of_numpy_are_whole_numbers_too():
+    assert Transformer(layers=np.int64(4)) == Transformer(layers=4)
+    assert type(Transformer(layers=np.int64(4)).layers) is int
+
+
+@pytest.mark.parametrize("change", [{"schedule": None}, {"workload": {"name": "zz"}}, {"more": 1}, {"start": [[0.0]]}])
+def test_a_stored_run_that_is_damaged_is_refused(change, tmp_path):
+    data = json.loads((DATA / "run_gpipe_d4.json").read_text(encoding="utf-8")) | change
+    (tmp_path / "r.json").write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"r\.json lacks something that RunResult\.save writes, or holds more"):
+        load_run(tmp_path / "r.json")

@@ -659,3 +659,11 @@ def test_the_scatter_takes_layouts_of_one_place_and_bubbles_of_0():
         picture = bars.batch_scatter(layouts)
         ET.fromstring(picture)
         assert "nan" not in picture.replace("nance", "")
+
+
+def test_a_cut_that_is_not_shown_moves_nothing():
+    e = explore_cuts()
+    e.stages.value = 2
+    before = e.partition
+    e.cuts[2].value += 1
+    assert e.partition == before

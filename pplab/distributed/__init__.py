@@ -54,7 +54,7 @@ def run(
     cause, where a rank fails; ImportError without PyTorch. However it ends, no process of the run is left.
     """
     job = prepare(schedule, workload, steps, warm_ups, engine, check, timeout)
-    check_memory(schedule.num_devices)
+    check_memory(schedule.num_devices, read_workload(workload).model_bytes)
     check_torch()
     if getattr(workload, "model", None):
         _check_model(job)

@@ -6,11 +6,13 @@ import atexit
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from pplab.distributed.watch import watch
 
 # Elsewhere a process that has loaded PyTorch is not safe to fork, or cannot: each rank then starts afresh, in 3–6 s.
 FORKS = sys.platform == "linux"
+_LATER = 4.0  # seconds that the server gets to end a run, and to say so
 _START = 60.0  # seconds that this may take on a busy machine
 _RANK = """
 import pathlib, sys
@@ -79,8 +82,8 @@ class _Server:
             env=_environment(),
         )
 
-    def run(self, folder: Path) -> str | None:
-        """Run a job, to its end: None, or what went wrong."""
+    def run(self, folder: Path, timeout: float) -> str | None:
+        """Run a job to its end: None, or what went wrong. It is the server that sees a rank hang, after ``timeout``."""
         assert self.process.stdin and self.process.stdout
         if not self.ready and not self.process.stdout.readline():
             self.errors.seek(0)
@@ -89,10 +92,23 @@ class _Server:
         self.ready = True
         self.process.stdin.write(json.dumps(str(folder)) + "\n")
         self.process.stdin.flush()
-        answer = self.process.stdout.readline()
+        answer = self._answer(folder / "progress", timeout + _LATER)
         if not answer:
             raise RunError("the process that starts the ranks was ended by somebody: run again")
         return json.loads(answer)["error"]
+
+    def _answer(self, progress: Path, patience: float) -> str:
+        """The line that the server says at the end; RunError where for so many seconds nothing goes on."""
+        assert self.process.stdout
+        last, since = progress.read_bytes(), time.monotonic()
+        while not select.select([self.process.stdout], [], [], 0.5)[0]:
+            if (now := progress.read_bytes()) != last:
+                last, since = now, time.monotonic()
+            elif time.monotonic() - since > patience:
+                raise RunError(
+                    "the process that starts the ranks does not answer any more: it has been ended, run again"
+                )
+        return self.process.stdout.readline()
 
     def end(self) -> None:
         """End the server and its ranks, at once."""
@@ -116,7 +132,7 @@ def _forked(folder: Path, job: dict[str, Any]) -> str | None:
         server = None
     server = server or _Server()
     try:
-        error = server.run(folder)
+        error = server.run(folder, job["timeout"])
     except BaseException:
         server.end()
         raise

@@ -53,13 +53,19 @@ class Rank:
         self.engine: str = job["engine"]
         self.device, self.backend, self.device_text = choose_device(rank, local_rank, local_world, self.engine)
 
-    def connect(self, init_method: str) -> None:
-        """Meet the other ranks."""
+    def connect(self, meeting: Path | None) -> None:
+        """Meet the other ranks: at a file, or where the environment says.
+
+        A store is made of the file's path, since in torch's ``file://`` address a space or # in it would not do.
+        """
         options: dict[str, Any] = {"device_id": self.device} if self.backend == "nccl" else {}
+        if meeting is None:
+            options["init_method"] = "env://"
+        else:
+            options["store"] = dist.FileStore(str(meeting), self.schedule.num_devices)
         dist.init_process_group(
             self.backend,
-            init_method,
-            timedelta(seconds=self.job["timeout"] + 5),  # the launcher, which knows more, is to see it first
+            timeout=timedelta(seconds=self.job["timeout"] + 5),  # the launcher, which knows more, is to see it first
             world_size=self.schedule.num_devices,
             rank=self.rank,
             **options,

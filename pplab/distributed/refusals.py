@@ -70,13 +70,21 @@ def check_workload(workload: Workload, s: Schedule) -> None:
     workload.check_stages(s.num_stages)
 
 
-def check_memory(num_ranks: int) -> None:
-    """Raise ValueError where so many ranks would not fit into what is free."""
+def check_memory(num_ranks: int, model_bytes: int = 0) -> None:
+    """Raise ValueError where so many ranks, and a model of so many bytes over all of them, would not fit."""
     free = available_mb()
-    if free is not None and num_ranks * MB_PER_RANK > free:
+    if free is None:
+        return
+    model = model_bytes / 1e6
+    if model > free:
         raise ValueError(
-            f"{num_ranks} ranks need about {num_ranks * MB_PER_RANK} MB, and {free:.0f} MB are free: run on at most "
-            f"{int(free // MB_PER_RANK)} devices here, or close other notebooks"
+            f"the model needs about {model:.0f} MB, and {free:.0f} MB are free: give it fewer or smaller layers"
+        )
+    if num_ranks * MB_PER_RANK + model > free:
+        needed = num_ranks * MB_PER_RANK + model
+        raise ValueError(
+            f"{num_ranks} ranks need about {needed:.0f} MB, and {free:.0f} MB are free: run on "
+            f"at most {int((free - model) // MB_PER_RANK)} devices here, or close other notebooks"
         )
 
 

@@ -194,12 +194,18 @@ def load_run(path: PathLike) -> RunResult:
         raise ValueError(f"{path.name} is not JSON, or is cut short: give a file that RunResult.save wrote") from None
     if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
         raise ValueError(f"{path.name} holds no run of pplab.distributed: give a file that RunResult.save wrote")
-    s = data["schedule"]
-    data |= {
-        "schedule": Schedule(s["rows"], name=s["name"], pairs=s["pairs"]),
-        "workload": from_json(data["workload"]),
-        "start": np.array(data["start"]),
-        "end": np.array(data["end"]),
-    }
-    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-    return RunResult(**fields)
+    try:
+        s = data["schedule"]
+        data |= {
+            "schedule": Schedule(s["rows"], name=s["name"], pairs=s["pairs"]),
+            "workload": from_json(data["workload"]),
+            "start": np.array(data["start"], float),
+            "end": np.array(data["end"], float),
+        }
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        r = RunResult(**fields)
+        if not r.start.shape == r.end.shape == (len(r.start), r.schedule.num_ops):
+            raise ValueError("start and end differ")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path.name} lacks something that RunResult.save writes, or holds more: {error}") from None
+    return r

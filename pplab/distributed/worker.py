@@ -46,7 +46,7 @@ def run_rank(folder: Path, rank: int) -> None:
             check_boundaries(build_model(me.workload), me.schedule.num_stages, me.schedule.num_microbatches)
             progress[0] = DONE
             return
-        me.connect((folder / "rendezvous").as_uri())
+        me.connect(folder / "rendezvous")
         me.build()
         result = gather(me, me.run())
         if result:
@@ -95,6 +95,12 @@ def main(arguments: list[str] | None = None) -> int:
     env = {name: int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1))}
     local = int(os.environ.get("LOCAL_RANK", env["RANK"])), int(os.environ.get("LOCAL_WORLD_SIZE", env["WORLD_SIZE"]))
     options = read_options(arguments, devices=env["WORLD_SIZE"])
+    if options.schedule.num_devices != env["WORLD_SIZE"]:
+        needed, there = options.schedule.num_devices, env["WORLD_SIZE"]
+        sys.exit(
+            f"{options.schedule.name} has {needed} devices, but there are {there} ranks: start {needed} of them, nodes "
+            "times processes a node, or give another schedule"
+        )
     job = prepare(options.schedule, **options.settings)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -102,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
         me = Rank(job, env["RANK"], *local, progress)
         if env["RANK"] == 0:
             print(f"device: {me.device_text}", flush=True)
-        me.connect("env://" if "RANK" in os.environ else Path(folder, "rendezvous").as_uri())
+        me.connect(None if "RANK" in os.environ else Path(folder, "rendezvous"))
         me.build()
         found = gather(me, me.run())
         del progress

@@ -41,6 +41,11 @@ class Transformer:
                 "each head takes an equal part of it"
             )
 
+    @property
+    def model_bytes(self) -> int:
+        """What its weights and gradients take in all, and the copy that they are checked against: float32."""
+        return 3 * 4 * (12 * self.layers * self.hidden_size**2 + 2 * self.vocab_size * self.hidden_size)
+
     def check_stages(self, num_stages: int) -> None:
         """Raise ValueError where a stage would hold no layer."""
         if num_stages > self.layers:
@@ -82,6 +87,8 @@ class Emulated:
                 raise ValueError(f"{name} must be milliseconds, one number or one a stage, not {value!r:.60}")
             seconds.append(array / 1e3)
         return Costs(forward=seconds[0], backward_input=seconds[1], backward_weight=seconds[2])
+
+    model_bytes = 0  # too small to count
 
     def check_stages(self, num_stages: int) -> None:
         """Raise ValueError where times are given for another number of stages."""
@@ -136,6 +143,7 @@ def _check_sizes(workload: Any, names: tuple[str, ...]) -> None:
         value = getattr(workload, name)
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise ValueError(f"{name} is {value!r:.40}: give a whole number, 1 or more")
+        object.__setattr__(workload, name, int(value))
 
 
 def _check_loss(loss: str) -> None:

@@ -88,7 +88,7 @@ class CutExplorer(w.VBox):
 
     def _moved(self, place: int, _change: Any) -> None:
         """A cut was moved: push its neighbours."""
-        if not self._busy:
+        if not self._busy and place < self.stages.value - 1:
             cuts = [cut.value for cut in self.cuts[: self.stages.value - 1]]
             self._place(pushed(cuts, place))
 
