@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pplab
-from pplab.distributed import RunError, launcher, stored_run
+from pplab.distributed import RunError, launcher, run, stored_run
 from pplab.widgets import explore_runs, runs
 
 
@@ -131,7 +131,7 @@ def test_only_what_processes_can_run_is_offered(instead):
     assert "nothing runs before you press" in repr(explore_runs())
 
 
-def test_a_real_run_and_one_that_is_interrupted():
+def test_a_real_run_and_one_that_is_interrupted(monkeypatch):
     pytest.importorskip("torch")
     x = explore_runs("gpipe", 2, 2, forward_ms=5, backward_ms=5)
     x.go.click()
@@ -140,6 +140,11 @@ def test_a_real_run_and_one_that_is_interrupted():
     assert x.result.workload == x.workload
     x = explore_runs("naive", 2, 16, forward_ms=50, backward_ms=100)  # takes 30 s
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+
+    def start_and_interrupt(*sizes, **options):
+        timer.start()  # only now: an interrupt before or after the run would end the tests
+        return run(*sizes, **options)
+
+    monkeypatch.setattr("pplab.widgets.runs.run", start_and_interrupt)
     x.go.click()
     assert "interrupted" in x.numbers.value and not launcher._idle
