@@ -114,6 +114,10 @@ def _trace(options: argparse.Namespace) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     schedule, settings = build_schedule(options), run_options(options)
+    if options.save and not Path(options.save).absolute().parent.is_dir():
+        raise ValueError(
+            f"--save {options.save}: there is no folder {Path(options.save).absolute().parent}; make it first"
+        )
     print("profiling, then running; some seconds", file=sys.stderr, flush=True)
     costs = profile(schedule, **settings | {"steps": 5}).fit_costs()
     result = run(schedule, **settings)

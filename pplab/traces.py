@@ -96,7 +96,7 @@ def _read_file(path: Path, number: int) -> dict[tuple[int, int, int], list[_Slic
             slices.setdefault(track, []).append(
                 _Slice(base + begin / 1e6, base + (begin + took) / 1e6, ops, base + computes / 1e6)
             )
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, gzip.BadGzipFile):
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError, gzip.BadGzipFile):
         raise ValueError(f"{path.name} is no Chrome trace, or is cut short: {_WAY}") from None
     return slices
 

@@ -265,3 +265,11 @@ def test_two_notebooks_at_once_never_find_half_a_file(folder):
             reads += 1
     assert reads and [writer.returncode for writer in writers] == [0, 0]
     assert [path.name for path in folder.iterdir()] == [FILE]
+
+
+def test_a_function_that_leaves_python_is_a_mistake_like_others(capsys):
+    def leave(*_):
+        raise SystemExit("bye")
+
+    check("bubble", leave)
+    assert "your code stopped with SystemExit: bye" in capsys.readouterr().out

@@ -189,3 +189,9 @@ def test_runs_as_a_module():
     shown = run("trace", "1f1b", "--devices", "4", "--microbatches", "4")
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, TRACE, "")
     assert run("trace", "2f2b").returncode == 2
+
+
+def test_a_run_that_cannot_be_saved_is_not_started(capsys):
+    assert call("run 1f1b --devices 2 --microbatches 2 --save /nowhere/at/all/x.json") == 2
+    error = capsys.readouterr().err
+    assert "there is no folder /nowhere/at/all; make it first" in error and "profiling" not in error

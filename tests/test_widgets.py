@@ -667,3 +667,9 @@ def test_a_cut_that_is_not_shown_moves_nothing():
     before = e.partition
     e.cuts[2].value += 1
     assert e.partition == before
+
+
+@pytest.mark.parametrize("sizes", [[99], [0], [2.5], [-1], ["2"]])
+def test_a_page_has_only_sizes_that_the_controls_reach(sizes):
+    with pytest.raises(ValueError, match=r"num_devices is .*: give whole numbers from 1 to 16"):
+        explore("1f1b").to_html(num_devices=sizes, num_microbatches=[8])

@@ -26,7 +26,7 @@ def check(name: str, answer: Any) -> None:
         return
     except ScheduleError as error:
         mistake = f"these rows cannot run. {error}"
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         mistake = f"your code stopped with {type(error).__name__}: {error}"
     if mistake is not None:
         print(f'Not yet: {mistake}\nFor a second hint: pplab.exercises.hint("{name}")')

@@ -44,7 +44,7 @@ def read_solved() -> list[str]:
             raise TypeError
     except FileNotFoundError:
         return []
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError(f"{FILE} is no list of solved exercises any more: delete it to start over") from None
     return solved
 

@@ -13,6 +13,7 @@ from pplab.chapter import bubble_formula
 from pplab.costs import Costs
 from pplab.idle import idle_by_reason
 from pplab.metrics import bubble_fraction, held_microbatches, makespan, messages_sent
+from pplab.presets import is_size
 from pplab.schedule import Schedule
 from pplab.schedules import SCHEDULES
 from pplab.simulate import simulate
@@ -144,15 +145,25 @@ class Explorer(w.VBox):
         """The explorer as a piece of HTML that needs no kernel: sliders over these sizes, and over its present ones.
 
         The other controls stay as they are. Two schedules take about 80 kB, three with V about 180 kB.
+        Raises ValueError for sizes that the controls do not reach.
         """
         grid = {"num_devices": num_devices, "num_microbatches": num_microbatches}
         if any(map(leaves_chunks_free, self.schedules)):
             grid["num_chunks"] = num_chunks
-        controls = {name: (self._controls[name], values) for name, values in grid.items()}
+        controls = {name: (self._controls[name], _within(name, self._controls[name], v)) for name, v in grid.items()}
         return grid_html(self.player, self.numbers, self.schedules, controls)
 
     def __repr__(self) -> str:
         return f"[explorer of {', '.join(self.schedules)}: run this cell to move its sliders]"
+
+
+def _within(name: str, control: w.Widget, values: Iterable[int]) -> list[int]:
+    """Values that a control can take, as a list; raises ValueError for others."""
+    found = list(values)
+    for value in found:
+        if not is_size(value) or not control.min <= value <= control.max:
+            raise ValueError(f"{name} is {value!r:.40}: give whole numbers from {control.min} to {control.max}")
+    return found
 
 
 def _check_names(schedules: tuple[str, ...], over: str) -> None:
